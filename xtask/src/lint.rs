@@ -10,6 +10,7 @@ mod words;
 
 use crate::features;
 use crate::layers::{self, CRATES};
+use crate::names;
 use crate::steps::{Failed, cargo, root, step, succeeds};
 use crate::tidy;
 
@@ -49,6 +50,7 @@ fn house_rules() -> Result<(), Failed> {
     for layers in CRATES {
         found.extend(layers::check(&root(), &layers).map_err(unreadable)?);
     }
+    found.extend(names::check(&root()).map_err(unreadable)?);
     found.extend(test_ids::check(&root()).map_err(unreadable)?);
     found.extend(words::check(&root()).map_err(unreadable)?);
     found.extend(verb_map::check(&root()).map_err(unreadable)?);

@@ -9,6 +9,7 @@ mod dist;
 mod features;
 mod layers;
 mod lint;
+mod names;
 mod postgres;
 mod python;
 mod setup;

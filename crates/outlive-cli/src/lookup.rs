@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use outlive::discovery::{DIRECTORY, is_registry};
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::index::{Address, Freshness, Index, Kind, Lookup, Registered, SearchHit};
+use outlive::index::{Freshness, Index, Kind, Lookup, Registered, SearchHit, SourceAddress};
 use outlive::lifecycle::health::RunStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,10 +54,10 @@ pub fn index() -> Result<Index, Error> {
 }
 
 /// The sources of the repository of the working directory.
-pub fn here() -> Vec<Address> {
-    let found =
-        repository().and_then(|root| Address::in_directory(&root).map_err(|error| Error::Invalid(error.to_string())));
-    let is_source = |address: &Address| match address.url.strip_prefix("sqlite:") {
+pub fn here() -> Vec<SourceAddress> {
+    let found = repository()
+        .and_then(|root| SourceAddress::in_directory(&root).map_err(|error| Error::Invalid(error.to_string())));
+    let is_source = |address: &SourceAddress| match address.url.strip_prefix("sqlite:") {
         Some(path) => path.ends_with(&format!("/{DIRECTORY}")) && is_registry(Path::new(path)),
         None => true,
     };
@@ -145,7 +145,7 @@ async fn unindexed(
     (text, repo, id): (&str, Option<&str>, &str),
     error: Error,
 ) -> Result<Elsewhere, Error> {
-    let meant: Vec<&Address> = sources
+    let meant: Vec<&SourceAddress> = sources
         .iter()
         .map(|known| &known.address)
         .filter(|address| repo.is_none_or(|repo| address.is_repo(repo)))
@@ -155,11 +155,11 @@ async fn unindexed(
     }
     // It is unknown which registry's last is meant.
     let is_any = repo.is_none() && id.starts_with('@');
-    let is_asked = |address: &&Address| {
+    let is_asked = |address: &&SourceAddress| {
         let is_here = address.url.starts_with("sqlite:") || id.parse::<RunId>().is_ok();
         address.kind == Kind::Outlive && is_here && !is_any
     };
-    let mut found: Vec<(&Address, Box<Context>, RunStatus)> = Vec::new();
+    let mut found: Vec<(&SourceAddress, Box<Context>, RunStatus)> = Vec::new();
     for address in meant.iter().copied().filter(is_asked) {
         let there = Box::new(context.at(address.url.clone()));
         // One that is away hides no other.
@@ -179,7 +179,7 @@ async fn unindexed(
             Ok(Elsewhere::Registry(there, seen.run.id.to_string()))
         }
         several => {
-            let one = |(address, _, seen): &(&Address, Box<Context>, RunStatus)| {
+            let one = |(address, _, seen): &(&SourceAddress, Box<Context>, RunStatus)| {
                 let name = seen.run.spec.name.as_deref().unwrap_or_default();
                 format!("{}:{} {name} ({})", address.repo(), seen.run.id, seen.state)
             };

@@ -32,7 +32,7 @@ use crate::store::Store;
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer of a check: nothing, or what the store did wrong.
-pub type Verdict<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+pub type CheckOutcome<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Where stores of one kind are made, and where time passes for them.
 #[async_trait]
@@ -77,7 +77,7 @@ pub struct Check {
     /// The promise of the contract of [`Store`] that it belongs to.
     pub promise: u8,
     /// Does the store do it?
-    pub run: fn(&dyn Ground) -> Verdict<'_>,
+    pub run: fn(&dyn Ground) -> CheckOutcome<'_>,
 }
 
 /// Ends a check with what the store did wrong.

@@ -13,7 +13,7 @@ mod process;
 mod tree;
 mod usage;
 
-pub use self::command::{Command, Noted};
+pub use self::command::{HeldCommand, Noted};
 pub(crate) use self::fork::{MadeBy, PerProcess, Writing};
 pub use self::fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use self::group::{Group, leave_group, may_have_group};

@@ -48,21 +48,21 @@ pub use self::changes::{RepositoryProblem, Unverified};
 pub use self::cool_workflow::next::{NextAction, NextSteps, NextTask};
 pub use self::lookup::Lookup;
 pub use self::peer_queue::{PeerEntry, peer_queue};
-pub use self::query::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Query};
+pub use self::query::{InvalidSearchCursor, PAGE_LIMIT, Query, SearchCursor, SearchOrder};
 pub use self::reader::{SearchHit, SearchPage};
-pub use self::record::{Freshness, Kind, Lifecycle, Provenance, Record, Tasks, UnknownLifecycle};
+pub use self::record::{Freshness, IndexRecord, Kind, Lifecycle, Provenance, Tasks, UnknownLifecycle};
 pub use self::refresh::Refreshed;
 pub use self::registries::register_own;
-pub use self::report::{Named, Names, Report, Sort, SourceReport, Standing};
+pub use self::report::{IndexReport, Named, Names, Sort, SourceReport, Standing};
 pub use self::source::Problem;
-pub use self::sources::{Address, Registered};
+pub use self::sources::{Registered, SourceAddress};
 
 /// The index of a home.
 #[derive(Debug, Clone)]
 pub struct Index {
     home: PathBuf,
     /// Sources that are known without being registered: those of the working directory.
-    here: Vec<Address>,
+    here: Vec<SourceAddress>,
 }
 
 impl Index {
@@ -73,7 +73,7 @@ impl Index {
 
     /// Adds sources that every read covers, whether or not they are registered.
     #[must_use]
-    pub fn with_here(self, here: Vec<Address>) -> Self {
+    pub fn with_here(self, here: Vec<SourceAddress>) -> Self {
         Self { here, ..self }
     }
 
@@ -113,12 +113,12 @@ impl Index {
         Ok((known, problems))
     }
 
-    fn known(&self) -> Result<Vec<Address>, Error> {
+    fn known(&self) -> Result<Vec<SourceAddress>, Error> {
         Ok(self.sources()?.into_iter().map(|known| known.address).collect())
     }
 
     /// How each of these sources stands, in their order, as a report says it.
-    pub fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+    pub fn standing(&self, known: &[SourceAddress]) -> Result<Vec<SourceReport>, Error> {
         Ok(self.read(|reader| reader.standing(known))?.map_or_else(|| report::unindexed(&self.home, known), Ok)?)
     }
 
@@ -151,25 +151,27 @@ impl Index {
         goes_on: &dyn Fn(usize, usize) -> bool,
     ) -> Result<Refreshed, Error> {
         let (known, problems) = self.sources_and_problems()?;
-        let known: Vec<Address> = known.into_iter().map(|known| known.address).collect();
+        let known: Vec<SourceAddress> = known.into_iter().map(|known| known.address).collect();
         let scope = Scope { home: &self.home, known: &known, only, rebuild, goes_on };
         let refreshed = refresh::refresh(&scope, SystemClock.now())?;
         Ok(Refreshed { problems: refreshed.problems + problems.len(), ..refreshed })
     }
 
     /// How much of it is still true, of all sources or of those of one repository. Every run is looked at.
-    pub fn report(&self, repo: Option<&str>) -> Result<Report, Error> {
+    pub fn report(&self, repo: Option<&str>) -> Result<IndexReport, Error> {
         self.report_naming(repo, Names::default())
     }
 
     /// Reports on sources, with another page of names.
-    pub fn report_naming(&self, repo: Option<&str>, names: Names) -> Result<Report, Error> {
+    pub fn report_naming(&self, repo: Option<&str>, names: Names) -> Result<IndexReport, Error> {
         let (known, problems) = self.sources_and_problems()?;
         let known = known.into_iter().map(|known| known.address);
-        let known: Vec<Address> = known.filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
-        let report =
-            self.read(|reader| reader.report(&known, names))?.map_or_else(|| Report::absent(&self.home, &known), Ok)?;
-        Ok(Report { problems, ..report })
+        let known: Vec<SourceAddress> =
+            known.filter(|address| repo.is_none_or(|repo| address.repo() == repo)).collect();
+        let report = self
+            .read(|reader| reader.report(&known, names))?
+            .map_or_else(|| IndexReport::absent(&self.home, &known), Ok)?;
+        Ok(IndexReport { problems, ..report })
     }
 
     /// What `read` makes of the index, or of an empty one where there is none.
@@ -212,7 +214,7 @@ impl Index {
     }
 
     /// What `visit` makes of every run that matches, beginning with nothing.
-    pub fn fold<T: Default>(&self, query: &Query, visit: impl Fn(&mut T, &Record)) -> Result<T, Error> {
+    pub fn fold<T: Default>(&self, query: &Query, visit: impl Fn(&mut T, &IndexRecord)) -> Result<T, Error> {
         query.check()?;
         let known = self.known()?;
         let folded = self.read_any(|reader| {
@@ -228,7 +230,7 @@ impl Index {
     /// is not touched.
     pub fn mark_archived(
         &self,
-        address: &Address,
+        address: &SourceAddress,
         run_ids: &[String],
         archived: bool,
         reason: Option<&str>,

@@ -100,7 +100,7 @@ pub mod testing;
 mod util;
 
 #[cfg(feature = "object")]
-pub use self::engine::sweeper::{Report as SweepReport, SweepPolicy, sweep};
+pub use self::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 pub use self::engine::worker::{
     BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Worker, WorkerTiming,
 };

@@ -62,13 +62,13 @@ use crate::model::time::{Clock, SystemClock};
 use crate::ownership::heartbeat::{HeartbeatThread, WorkerState};
 use crate::ownership::spool::Spool;
 use crate::redact::Redactor;
-use crate::secrets::trust::{Named, Trust, has_key};
+use crate::secrets::trust::{NamedLocation, Trust, has_key};
 use crate::store::fork_guard::{self, ForkGuard};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "object")]
-use crate::store::object::{Address as BucketAddress, ObjectStore};
+use crate::store::object::{BucketAddress, ObjectStore};
 #[cfg(feature = "postgres")]
-use crate::store::postgres::{Address, PostgresStore};
+use crate::store::postgres::{DatabaseAddress, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Sharing, SqliteStore, bell};
 use crate::store::{self, Notification, Record, Store, WorkerCapacity};
@@ -102,9 +102,9 @@ type OnNotification = Box<dyn Fn(Notification) + Send + Sync>;
 type Listen = Arc<dyn Fn(OnNotification) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 #[cfg(feature = "postgres")]
-fn shared_address(url: &str) -> Result<Address, Error> {
+fn shared_address(url: &str) -> Result<DatabaseAddress, Error> {
     url.parse().map_err(|error| {
-        Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
+        Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", DatabaseAddress::FORM))
     })
 }
 
@@ -138,7 +138,7 @@ pub struct Registry {
     /// The names that its runs are signed for, as far as the store has reported them.
     identities: Mutex<Vec<String>>,
     /// Locations of artifacts that the user's configuration names for this registry.
-    artifacts: Arc<[Named]>,
+    artifacts: Arc<[NamedLocation]>,
     /// Its store withholds the signatures of runs, or no run is signed: who made one cannot be determined.
     signatures_withheld: bool,
     redactor: Arc<Redactor>,
@@ -182,7 +182,7 @@ impl Registry {
             return Self::open_local(Path::new(path), Some(Sharing::Private));
         }
         #[cfg(feature = "postgres")]
-        if Address::is_meant(url) {
+        if DatabaseAddress::is_meant(url) {
             return Self::open_shared(url).await;
         }
         #[cfg(feature = "object")]
@@ -190,7 +190,7 @@ impl Registry {
             return Self::open_bucket(url).await;
         }
         #[cfg(feature = "http")]
-        if store::http::Address::is_meant(url) {
+        if store::http::ServerAddress::is_meant(url) {
             return Self::open_served(url).await;
         }
         if let Some(refusal) = schemes::refusal(url) {

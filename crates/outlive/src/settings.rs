@@ -12,7 +12,7 @@ mod config;
 mod home;
 mod open;
 
-pub use self::config::{Config, History};
+pub use self::config::{Config, HistoryKept};
 pub use self::home::{CoolWorkflow, Hooks, QueueOrder, Sweeps, with_logs};
 
 /// The file of a configuration.

@@ -26,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-pub use self::counts::{Count, Tally};
+pub use self::counts::{Count, RunCounts};
 pub use crate::lifecycle::Start;
 pub use crate::lifecycle::health::ProcessObserver;
 use crate::lifecycle::{Transition, is_start, moved_keys};
@@ -87,7 +87,7 @@ pub trait Store: Send + Sync {
     async fn counts(&self) -> Result<Vec<Count>, Error>;
 
     /// The workers known, each with when it was last heard of.
-    async fn workers(&self) -> Result<Vec<Worker>, Error>;
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error>;
 
     /// How long it is, by the store's own clock, until the next pending run that matches is due: one that waits for no
     /// other run and for a time that has not come. None where there is none.
@@ -424,7 +424,7 @@ impl BeatReply {
 
 /// A process that owns runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Worker {
+pub struct WorkerRecord {
     /// Which incarnation.
     pub id: WorkerId,
     /// Which process.
@@ -437,20 +437,20 @@ pub struct Worker {
     pub offer: Arc<WorkerCapacity>,
 }
 
-impl From<&Owner> for Worker {
+impl From<&Owner> for WorkerRecord {
     fn from(owner: &Owner) -> Self {
         let (id, identity) = (owner.worker, owner.identity.clone());
         Self { id, identity, lease: owner.lease, heard: owner.heard, offer: Arc::default() }
     }
 }
 
-impl From<&Worker> for Owner {
-    fn from(worker: &Worker) -> Self {
+impl From<&WorkerRecord> for Owner {
+    fn from(worker: &WorkerRecord) -> Self {
         Self { worker: worker.id, identity: worker.identity.clone(), lease: worker.lease, heard: worker.heard }
     }
 }
 
-impl From<&Beat> for Worker {
+impl From<&Beat> for WorkerRecord {
     fn from(beat: &Beat) -> Self {
         let (id, identity, offer) = (beat.worker, beat.identity.clone(), beat.offer.clone());
         Self { id, identity, lease: beat.lease, heard: LastHeartbeat::default(), offer }

@@ -13,7 +13,7 @@ use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
 #[cfg(feature = "postgres")]
-use outlive::settings::History;
+use outlive::settings::HistoryKept;
 use outlive::settings::{Config, Hooks, with_logs};
 #[cfg(feature = "object")]
 use outlive::store::object;
@@ -247,7 +247,7 @@ impl Context {
     pub async fn instead(&self, error: &Error) -> Result<Option<Registry>, Error> {
         let is_away = matches!(error, Error::Store(error) if error.is_transient());
         #[cfg(feature = "object")]
-        let is_bucket = matches!(self.location()?, Location::Url(url) if object::Address::is_meant(&url));
+        let is_bucket = matches!(self.location()?, Location::Url(url) if object::BucketAddress::is_meant(&url));
         #[cfg(not(feature = "object"))]
         let is_bucket = false;
         let Some(home) = outlive::host::home::home().filter(|_| is_away && is_bucket) else { return Ok(None) };
@@ -265,14 +265,14 @@ impl Context {
         let is_shared = self.caller.as_ref().is_some_and(|caller| caller.registry.is_some());
         #[cfg(feature = "object")]
         if let Location::Url(url) = self.location()?
-            && object::Address::is_meant(&url)
+            && object::BucketAddress::is_meant(&url)
             && !is_shared
         {
             return Ok(Some(self.seen_by_caller(Registry::read_bucket(&url).await?)));
         }
         #[cfg(feature = "postgres")]
         if let Location::Url(url) = self.location()?
-            && postgres::Address::is_meant(&url)
+            && postgres::DatabaseAddress::is_meant(&url)
             && !is_shared
         {
             return Ok(Registry::find_shared(&url).await?.map(|found| self.seen_by_caller(found)));
@@ -362,10 +362,10 @@ impl Context {
         let (Some(history), Location::Url(url)) = (self.config()?.history(), self.location()?) else {
             return Ok(());
         };
-        let address: postgres::Address = url.parse().map_err(|error| Error::Invalid(format!("{error}")))?;
+        let address: postgres::DatabaseAddress = url.parse().map_err(|error| Error::Invalid(format!("{error}")))?;
         let keep = match history {
-            History::For(time) => Some(time),
-            History::Forever => None,
+            HistoryKept::For(time) => Some(time),
+            HistoryKept::Forever => None,
         };
         Ok(PostgresStore::open(&address).await?.keep_history(keep).await?)
     }

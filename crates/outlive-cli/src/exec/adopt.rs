@@ -106,7 +106,7 @@ fn supervise(
         }
         Ok(copying)
     });
-    let (command, is_collected) = match registry.command(&run).map(host::Command::hold) {
+    let (command, is_collected) = match registry.command(&run).map(host::HeldCommand::hold) {
         Some(host::Noted::Held(command)) => (Some(command), false),
         Some(host::Noted::Collected) => (None, true),
         Some(host::Noted::Unknown) | None => (None, false),

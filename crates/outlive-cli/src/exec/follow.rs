@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::libc;
-use outlive::host::{Command, Member, Tree};
+use outlive::host::{HeldCommand, Member, Tree};
 use outlive::ownership::Stop;
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
@@ -31,7 +31,7 @@ pub struct Following<'a> {
     pub registry: &'a Registry,
     pub tree: Tree,
     /// The one to wait for; without it, all of them are.
-    pub command: Option<&'a Command>,
+    pub command: Option<&'a HeldCommand>,
     pub signals: &'a mut Signals,
     /// Why the run is to stop, and what is rung when it is.
     pub stops: &'a Mutex<Vec<Stop>>,
@@ -82,7 +82,7 @@ impl Following<'_> {
     /// Takes a sample of them where one is due. Answers when the next one is.
     fn sample(&mut self) -> Option<Duration> {
         let (meter, handle) = self.meter.as_mut()?;
-        let (tree, command) = (&self.tree, self.command.map(Command::pid));
+        let (tree, command) = (&self.tree, self.command.map(HeldCommand::pid));
         meter.look(self.registry, handle, || tree.usage(command));
         Some(meter.next())
     }
@@ -138,6 +138,6 @@ impl Following<'_> {
 
 /// A process that is waited for.
 enum Living<'a> {
-    Command(&'a Command),
+    Command(&'a HeldCommand),
     Member(Member),
 }

@@ -104,8 +104,8 @@ pub fn for_handler(kind: &str) -> String {
 /// Whether a worker that is alive takes runs of this kind, or a supervisor is.
 pub async fn is_served(registry: &Registry, run: &Run) -> Result<bool, Error> {
     // `outlive work` takes every kind, and executes only commands.
-    let has_handler = |worker: &outlive::store::Worker| !is_for_handler(run) || !worker.offer.kinds.is_empty();
-    let takes = |worker: &outlive::store::Worker| worker.offer.takes(&run.spec.kind) && has_handler(worker);
+    let has_handler = |worker: &outlive::store::WorkerRecord| !is_for_handler(run) || !worker.offer.kinds.is_empty();
+    let takes = |worker: &outlive::store::WorkerRecord| worker.offer.takes(&run.spec.kind) && has_handler(worker);
     let workers = registry.workers().await?;
     if workers.iter().any(|(worker, judged)| takes(worker) && *judged == OwnerStatus::Live) {
         return Ok(true);

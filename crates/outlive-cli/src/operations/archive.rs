@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::index::{Address, Kind, Lifecycle, Query};
+use outlive::index::{Kind, Lifecycle, Query, SourceAddress};
 use outlive::lifecycle::Refusal;
 use outlive::lifecycle::health::RunStatus;
 use outlive::ownership::reaper::Reaper;
@@ -239,7 +239,7 @@ fn mark_runs_of(found: &Foreign, mark: Mark<'_>) -> Result<Vec<String>, Error> {
     let mut marked = Vec::new();
     for (repo, ids) in found {
         if !mark.dry_run {
-            index()?.mark_archived(&Address::of_tree(Path::new(repo)), ids, mark.archived, mark.reason)?;
+            index()?.mark_archived(&SourceAddress::of_tree(Path::new(repo)), ids, mark.archived, mark.reason)?;
         }
         marked.extend(ids.iter().map(|id| format!("{repo}:{id}")));
     }

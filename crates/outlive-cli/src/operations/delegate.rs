@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::index::{Record, SearchHit};
+use outlive::index::{IndexRecord, SearchHit};
 use outlive::run::{Command, Spec, StateName};
 use outlive::settings::CoolWorkflow;
 
@@ -28,7 +28,7 @@ pub struct Delegated {
 }
 
 /// What cool-workflow calls a run: its directory.
-pub fn foreign_name(record: &Record) -> &str {
+pub fn foreign_name(record: &IndexRecord) -> &str {
     let dir = record.run_dir.as_deref().and_then(|dir| dir.rsplit('/').next());
     dir.filter(|name| !name.is_empty()).unwrap_or(&record.run_id)
 }

@@ -9,7 +9,7 @@ use outlive::host::may_have_group;
 use outlive::id::SystemEntropy;
 use outlive::owner::{HostContext, Identity};
 #[cfg(feature = "postgres")]
-use outlive::store::postgres::{Address, Finding, PostgresStore};
+use outlive::store::postgres::{DatabaseAddress, DatabaseFinding, PostgresStore};
 use outlive::store::sqlite::SqliteStore;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -136,11 +136,11 @@ impl Operate for Doctor {
 #[cfg(feature = "postgres")]
 async fn database(context: &Context) -> Result<Vec<Check>, Error> {
     let Location::Url(url) = context.location()? else { return Ok(Vec::new()) };
-    let Some(address) = Address::is_meant(&url).then(|| url.parse::<Address>().ok()).flatten() else {
+    let Some(address) = DatabaseAddress::is_meant(&url).then(|| url.parse::<DatabaseAddress>().ok()).flatten() else {
         return Ok(Vec::new());
     };
     let findings = PostgresStore::read(&address).await?.examine().await?;
-    let check = |finding: Finding| Check {
+    let check = |finding: DatabaseFinding| Check {
         remedy: finding.remedy,
         ..Check::new(if finding.is_problem { "problem" } else { "ok" }, finding.what)
     };

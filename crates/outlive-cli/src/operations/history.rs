@@ -2,7 +2,7 @@
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::index::Order;
+use outlive::index::SearchOrder;
 
 use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{ListFilter, Page};
@@ -25,6 +25,6 @@ impl Operate for History {
     }
 
     async fn operate(self, _: &Context) -> Result<Page, Error> {
-        self.wanted.page(Self::NAME, None, Order::Newest)
+        self.wanted.page(Self::NAME, None, SearchOrder::Newest)
     }
 }

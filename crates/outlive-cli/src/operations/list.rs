@@ -2,7 +2,7 @@
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::index::Order;
+use outlive::index::SearchOrder;
 
 use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{ListFilter, Page};
@@ -27,6 +27,6 @@ impl Operate for List {
     }
 
     async fn operate(self, _: &Context) -> Result<Page, Error> {
-        self.wanted.page(Self::NAME, None, Order::Oldest)
+        self.wanted.page(Self::NAME, None, SearchOrder::Oldest)
     }
 }

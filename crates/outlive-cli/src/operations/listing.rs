@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use outlive::error::Error;
 use outlive::index::{
-    Freshness, Lifecycle, Named, Order, PAGE_LIMIT, Query, RepositoryProblem, SearchHit, Sort, UnknownLifecycle,
+    Freshness, Lifecycle, Named, PAGE_LIMIT, Query, RepositoryProblem, SearchHit, SearchOrder, Sort, UnknownLifecycle,
     Unverified,
 };
 use outlive::lifecycle::health::Health;
@@ -100,7 +100,7 @@ impl Default for ListFilter {
 
 impl ListFilter {
     /// What the index is asked.
-    pub fn query(&self, more: Option<&str>, order: Order) -> Result<Query, Error> {
+    pub fn query(&self, more: Option<&str>, order: SearchOrder) -> Result<Query, Error> {
         let invalid = |error: &dyn fmt::Display| Error::Invalid(error.to_string());
         let now = SystemClock.now();
         let moment =
@@ -154,7 +154,7 @@ impl ListFilter {
     }
 
     /// The page of runs that are meant.
-    pub fn page(&self, verb: &'static str, more: Option<&str>, order: Order) -> Result<Page, Error> {
+    pub fn page(&self, verb: &'static str, more: Option<&str>, order: SearchOrder) -> Result<Page, Error> {
         let query = self.query(more, order)?;
         let found = index()?.search(&query)?;
         let next = found.next.as_ref().map(ToString::to_string);

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use outlive::error::{Code, Error};
 use outlive::index::{
-    Address, Index, Kind, Named, Names, PAGE_LIMIT, Problem, Refreshed, Registered, Report, Sort, SourceReport,
-    Standing,
+    Index, IndexReport, Kind, Named, Names, PAGE_LIMIT, Problem, Refreshed, Registered, Sort, SourceAddress,
+    SourceReport, Standing,
 };
 use outlive::time::{Clock, SystemClock, Timestamp};
 use schemars::JsonSchema;
@@ -123,11 +123,11 @@ struct SourceView {
 }
 
 /// A source that is shown: where it is, whether it was changed, and when it was added.
-type ListedSource = (Address, bool, Option<Timestamp>);
+type ListedSource = (SourceAddress, bool, Option<Timestamp>);
 
 /// Sources, each with how it stands.
 fn views(listed: Vec<ListedSource>) -> Result<Vec<SourceView>, Error> {
-    let addresses: Vec<Address> = listed.iter().map(|(address, ..)| address.clone()).collect();
+    let addresses: Vec<SourceAddress> = listed.iter().map(|(address, ..)| address.clone()).collect();
     let standing = index()?.standing(&addresses)?;
     let view = |((address, changed, added_at), standing): (ListedSource, SourceReport)| SourceView {
         kind: address.kind,
@@ -149,12 +149,12 @@ fn reason(source: &SourceReport) -> Option<String> {
 }
 
 /// The sources that a word means.
-fn addresses(word: &str) -> Result<Vec<Address>, Error> {
+fn addresses(word: &str) -> Result<Vec<SourceAddress>, Error> {
     if word.contains("://") {
-        return Ok(vec![Address { kind: Kind::Outlive, url: word.into() }]);
+        return Ok(vec![SourceAddress { kind: Kind::Outlive, url: word.into() }]);
     }
     let path = word.strip_prefix("sqlite:").or_else(|| word.strip_prefix("cw:")).unwrap_or(word);
-    let found = Address::in_directory(Path::new(path))
+    let found = SourceAddress::in_directory(Path::new(path))
         .map_err(|error| Error::Invalid(format!("`{word}` cannot be looked into: {error}")))?;
     if found.is_empty() {
         return Err(Error::Invalid(format!(
@@ -182,7 +182,7 @@ impl Operate for Add {
         let home = home()?;
         let words = if self.sources.is_empty() { vec![repository()?.display().to_string()] } else { self.sources };
         // All of them are understood before any is added.
-        let found: Result<Vec<Vec<Address>>, Error> = words.iter().map(|word| addresses(word)).collect();
+        let found: Result<Vec<Vec<SourceAddress>>, Error> = words.iter().map(|word| addresses(word)).collect();
         let mut listed = Vec::new();
         for address in found?.into_iter().flatten() {
             let now = SystemClock.now();
@@ -338,7 +338,7 @@ impl Operate for Refresh {
 
     async fn operate(self, context: &Context) -> Result<Done, Error> {
         let (index, here) = (index()?, repository()?);
-        let own = Address::in_directory(&here).unwrap_or_default();
+        let own = SourceAddress::in_directory(&here).unwrap_or_default();
         for address in own.iter().filter(|address| !address.is_registered(index.home())) {
             address.register(index.home(), SystemClock.now()).map_err(unwritten)?;
         }
@@ -370,7 +370,7 @@ impl fmt::Display for Done {
 pub struct IndexStanding {
     scope: Scope,
     #[serde(flatten)]
-    report: Report,
+    report: IndexReport,
     next_action: &'static str,
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::index::Order;
+use outlive::index::SearchOrder;
 
 use crate::call::{Context, Effect, Operate};
 use crate::operations::listing::{ListFilter, Page};
@@ -32,7 +32,7 @@ impl Operate for Search {
 
     async fn operate(self, _: &Context) -> Result<Page, Error> {
         let query = self.query.join(" ");
-        self.wanted.page(Self::NAME, Some(query.as_str()).filter(|query| !query.is_empty()), Order::Oldest)
+        self.wanted.page(Self::NAME, Some(query.as_str()).filter(|query| !query.is_empty()), SearchOrder::Oldest)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::index::{Lifecycle, Order, Record};
+use outlive::index::{IndexRecord, Lifecycle, SearchOrder};
 use outlive::logs::show_bytes;
 use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
 use schemars::JsonSchema;
@@ -91,7 +91,7 @@ struct Kind {
 }
 
 impl Kind {
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &IndexRecord) {
         self.runs += 1;
         let stands = record.derived_lifecycle;
         self.ended += u64::from(stands.is_ended());
@@ -141,7 +141,7 @@ impl Operate for Stats {
             return Numbers::live(context).await;
         }
         let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
-        let query = ListFilter { after: None, ..self.wanted.clone() }.query(None, Order::Oldest)?;
+        let query = ListFilter { after: None, ..self.wanted.clone() }.query(None, SearchOrder::Oldest)?;
         let (kinds, first) =
             index()?.fold(&query, |(kinds, first): &mut (BTreeMap<String, Kind>, Option<Timestamp>), record| {
                 let kind = [&record.kind, &record.app_id, &record.workflow_id].into_iter().flatten().next();

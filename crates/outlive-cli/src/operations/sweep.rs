@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
+use outlive::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 use outlive::error::Error;
 use outlive::ownership::reaper::Reaper;
 use outlive::settings::Sweeps;
@@ -58,7 +58,7 @@ pub struct Sweep {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Answer {
     #[serde(flatten)]
-    report: Report,
+    report: SweepReport,
 }
 
 impl Sweep {
@@ -114,7 +114,7 @@ impl Operate for Sweep {
         let dry_run = !self.yes;
         let registry = if dry_run { context.existing().await? } else { context.to_change().await? };
         let Some(registry) = registry else {
-            return Ok(Answer { report: Report { dry_run, ..Report::default() } });
+            return Ok(Answer { report: SweepReport { dry_run, ..SweepReport::default() } });
         };
         let sweeps = Sweeps::read()?;
         let mut spare = self.spare(&sweeps.spare())?;
@@ -146,7 +146,7 @@ impl Operate for Sweep {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { dry_run, swept, kept, problems, objects, bytes, left, versioned, forgotten } = &self.report;
+        let SweepReport { dry_run, swept, kept, problems, objects, bytes, left, versioned, forgotten } = &self.report;
         let verb = if *dry_run { "would delete" } else { "deleted" };
         for line in swept {
             writeln!(

@@ -9,7 +9,7 @@ use outlive::filter::Filter;
 use outlive::id::WorkerId;
 use outlive::lifecycle::health::OwnerStatus;
 use outlive::run::StateName;
-use outlive::store::{Page, Pages, Worker};
+use outlive::store::{Page, Pages, WorkerRecord};
 use outlive::time::{Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -58,7 +58,7 @@ struct WorkerView {
 }
 
 impl WorkerView {
-    fn new(worker: &Worker, judgement: &OwnerStatus, runs: usize) -> Self {
+    fn new(worker: &WorkerRecord, judgement: &OwnerStatus, runs: usize) -> Self {
         let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (lease, silent_for) = (worker.lease, worker.heard.silent_for);
         let health = match judgement {
@@ -110,7 +110,7 @@ impl Operate for Workers {
                 *owned.entry(owner.worker).or_default() += 1;
             }
         }
-        let view = |(worker, judgement): &(Worker, OwnerStatus)| {
+        let view = |(worker, judgement): &(WorkerRecord, OwnerStatus)| {
             WorkerView::new(worker, judgement, owned.get(&worker.id).copied().unwrap_or(0))
         };
         let workers = registry.workers().await?.iter().map(view).collect();

@@ -8,8 +8,8 @@ use outlive::filter::Filter;
 use outlive::id::{Stamp, SystemEntropy};
 use outlive::lifecycle::enqueued;
 use outlive::run::Run;
-use outlive::store::object::{Address as BucketAddress, ObjectStore};
-use outlive::store::postgres::{Address, PostgresStore};
+use outlive::store::object::{BucketAddress, ObjectStore};
+use outlive::store::postgres::{DatabaseAddress, PostgresStore};
 use outlive::store::{Expect, Page, Record, Store, Write, WriteOutcome};
 use outlive::testing::bucket::Bucket;
 use outlive::testing::server::Server;
@@ -124,7 +124,7 @@ fn replays_are_refused(urls: [&str; 2], stores: [Arc<dyn Store>; 2]) {
 fn t8_05_row_put_back_to_pending_in_postgres_is_not_executed() {
     let urls = [Server::shared().fresh_url(), Server::shared().fresh_url()];
     let open = |url: &String| {
-        let address: Address = url.parse().unwrap();
+        let address: DatabaseAddress = url.parse().unwrap();
         Arc::new(pollster::block_on(PostgresStore::open(&address)).unwrap()) as Arc<dyn Store>
     };
     replays_are_refused(urls.each_ref().map(String::as_str), urls.each_ref().map(open));

@@ -15,7 +15,7 @@ use crate::model::owner::Evidence;
 use crate::model::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
 use crate::model::step;
 use crate::model::time::Timestamp;
-use crate::store::{Cursor, Order, Page, Record, Tally};
+use crate::store::{Cursor, Order, Page, Record, RunCounts};
 use crate::testing::{person, spec};
 
 const POPULATION: usize = 48;
@@ -252,7 +252,7 @@ pub(super) async fn counts_are_those_of_the_lists(ground: &dyn Ground) -> Result
     let (runs, workers) = populate(&scene).await?;
     let idle: Vec<&Run> = runs.iter().filter(|run| run.owner().is_none()).collect();
     let tally = |runs: &[&Run]| {
-        let mut tally = Tally::default();
+        let mut tally = RunCounts::default();
         runs.iter().for_each(|run| tally.add(run));
         tally.counts()
     };

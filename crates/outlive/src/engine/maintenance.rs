@@ -163,7 +163,7 @@ impl Maintenance {
             self.next_full = Some(now + turn * 3 / 4 + part(turn / 2));
             return self.reaper.pass(registry).await;
         }
-        let late: Vec<store::Worker> = workers.into_iter().filter(is_late).collect();
+        let late: Vec<store::WorkerRecord> = workers.into_iter().filter(is_late).collect();
         self.silent.retain(|id, beat| late.iter().any(|worker| worker.id == *id && worker.heard.beat == *beat));
         let mut all = Reaped::default();
         for worker in late {
@@ -201,6 +201,6 @@ impl Maintenance {
 }
 
 /// Whether a worker has said nothing for longer than it should.
-fn is_late(worker: &store::Worker) -> bool {
+fn is_late(worker: &store::WorkerRecord) -> bool {
     worker.heard.silent_for > worker.lease.beat() * 3 / 2
 }

@@ -27,7 +27,7 @@ use crate::model::id::RunId;
 use crate::model::run::{End, Run, State};
 use crate::model::time::{Timestamp, show_duration};
 
-pub use self::manifest::Names;
+pub use self::manifest::ManifestNames;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::objects::{Machine, Objects};
 pub use self::pass::sweep;
@@ -94,11 +94,11 @@ pub struct SweepInput<'a> {
     /// The records that its writer keeps of it.
     pub writers: &'a [Run],
     /// What its manifest names below the place; none where it has no manifest.
-    pub manifest: Option<Result<&'a Names, &'a str>>,
+    pub manifest: Option<Result<&'a ManifestNames, &'a str>>,
     /// What the pointer's manifest names below the place, or why that cannot be known.
-    pub pointer: Result<&'a Names, &'a str>,
+    pub pointer: Result<&'a ManifestNames, &'a str>,
     /// What manifests of other runs name below the place outside their own trees.
-    pub borrowed: &'a Names,
+    pub borrowed: &'a ManifestNames,
     /// How many runs of the place have ended later.
     pub rank: usize,
     /// The store's time.
@@ -113,7 +113,7 @@ pub enum Decision {
     /// They are deleted, all but what these name, and why.
     Delete {
         /// What is needed. In a plain tree, that is also what they may mean.
-        except: Names,
+        except: ManifestNames,
         /// Only attempts; what else is in the tree stays. A plain tree has none.
         attempts_only: bool,
         /// For people.
@@ -235,7 +235,7 @@ pub fn decide(facts: &SweepInput<'_>, spare: &SweepPolicy) -> Decision {
 /// What a sweep did, or would do.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct SweepReport {
     /// Nothing was deleted.
     pub dry_run: bool,
     /// Runs whose artifacts are deleted, in part or all.
@@ -243,7 +243,7 @@ pub struct Report {
     /// Runs whose artifacts stay.
     pub kept: Vec<Line>,
     /// What needs a person's attention. Nothing of it was touched.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SweepProblem>,
     /// How many objects are deleted.
     pub objects: u64,
     /// How many bytes they have.
@@ -285,7 +285,7 @@ impl Line {
 /// What is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Problem {
+pub struct SweepProblem {
     /// The object or record.
     pub what: String,
     /// What is wrong with it.

@@ -13,7 +13,7 @@ use crate::model::run::Exit;
 
 /// A command that is not a child of ours, held so that its end can be observed.
 #[derive(Debug)]
-pub struct Command {
+pub struct HeldCommand {
     identity: Identity,
     process: OwnedFd,
 }
@@ -22,14 +22,14 @@ pub struct Command {
 #[derive(Debug)]
 pub enum Noted {
     /// It lives, or is a zombie: it is held.
-    Held(Command),
+    Held(HeldCommand),
     /// It has ended and was collected.
     Collected,
     /// Neither can be proven here.
     Unknown,
 }
 
-impl Command {
+impl HeldCommand {
     /// Holds the process that `identity` names, if it is proven to be the same and has not been collected.
     pub fn hold(identity: Identity) -> Noted {
         let here = HostContext::here();
@@ -83,7 +83,7 @@ impl Command {
     }
 }
 
-impl AsFd for Command {
+impl AsFd for HeldCommand {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }
@@ -122,10 +122,12 @@ fn status_of(process: &OwnedFd) -> Option<i32> {
 mod tests {
     use super::*;
 
-    fn started(script: &str) -> (std::process::Child, Command) {
+    fn started(script: &str) -> (std::process::Child, HeldCommand) {
         let mut shell = std::process::Command::new("sh");
         let child = shell.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let Noted::Held(command) = Command::hold(Identity::of(child.id()).unwrap()) else { panic!("it is not held") };
+        let Noted::Held(command) = HeldCommand::hold(Identity::of(child.id()).unwrap()) else {
+            panic!("it is not held")
+        };
         (child, command)
     }
 
@@ -140,7 +142,7 @@ mod tests {
             assert_eq!(command.exit(Duration::ZERO), Some(expected), "of a zombie");
             child.wait().unwrap();
             assert_eq!(command.exit(Duration::ZERO), Some(expected), "of one that was collected");
-            let again = Command::hold(command.identity.clone());
+            let again = HeldCommand::hold(command.identity.clone());
             assert!(matches!(again, Noted::Collected), "one that was collected: {again:?}");
         }
     }
@@ -149,9 +151,9 @@ mod tests {
     fn another_process_with_its_pid_is_not_the_command() {
         let other = Identity::own();
         let other = Identity { pidfs_inode: other.pidfs_inode.map(|inode| inode + 1), ..other };
-        assert!(matches!(Command::hold(other), Noted::Collected));
+        assert!(matches!(HeldCommand::hold(other), Noted::Collected));
         let elsewhere = Identity::own();
         let vantage = HostContext { pid_ns: elsewhere.vantage.pid_ns + 1, ..elsewhere.vantage };
-        assert!(matches!(Command::hold(Identity { vantage, ..elsewhere }), Noted::Unknown));
+        assert!(matches!(HeldCommand::hold(Identity { vantage, ..elsewhere }), Noted::Unknown));
     }
 }

@@ -13,12 +13,12 @@ use super::database::from_sqlite;
 use super::fts::is_live;
 use super::query::Query;
 use super::reader::{Indexed, Reader, SearchHit};
-use super::record::{Freshness, Kind, Lifecycle, Record};
+use super::record::{Freshness, IndexRecord, Kind, Lifecycle};
 use super::refresh::{Difference, each_difference, marked_otherwise};
 use super::report::{Sort, UNREADABLE};
 use super::scan::{Looked, each_source, look_over};
 use super::source::{Problem, Reading, Source};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use crate::store::Error;
 
 /// The most runs of a scope that a read looks at from outside without being asked to.
@@ -95,14 +95,19 @@ impl Changes {
 
 /// A source to look at, and what the index has of it.
 struct Candidate<'a> {
-    address: &'a Address,
+    address: &'a SourceAddress,
     indexed: Option<&'a Indexed>,
     runs: u64,
 }
 
 impl Reader {
     /// Looks at the sources of a query, and reads what is not indexed as it is.
-    pub(super) fn changes(&self, known: &[Address], here: &[Address], query: &Query) -> Result<Changes, Error> {
+    pub(super) fn changes(
+        &self,
+        known: &[SourceAddress],
+        here: &[SourceAddress],
+        query: &Query,
+    ) -> Result<Changes, Error> {
         let unreadable = Sort::naming(query.limit);
         let mut changes = Changes { left: READ_AT_MOST, unreadable, ..Changes::default() };
         let (looked_at, others) = self.candidates(known, here, query)?;
@@ -116,7 +121,7 @@ impl Reader {
                 changes.changed_sources += 1;
             }
         }
-        let addresses: Vec<&Address> = looked_at.iter().map(|candidate| candidate.address).collect();
+        let addresses: Vec<&SourceAddress> = looked_at.iter().map(|candidate| candidate.address).collect();
         let home = &*self.home;
         let look = |place: usize| match looked_at[place].indexed {
             Some(indexed) => look_over(indexed.open()?, indexed.token.as_ref()).map(|(looked, _)| looked),
@@ -137,13 +142,14 @@ impl Reader {
     /// The sources that a query is about: those that are looked at as a whole, and the others.
     fn candidates<'a>(
         &'a self,
-        known: &'a [Address],
-        here: &[Address],
+        known: &'a [SourceAddress],
+        here: &[SourceAddress],
         query: &Query,
     ) -> Result<(Vec<Candidate<'a>>, Vec<Candidate<'a>>), Error> {
         let counts = self.indexed_runs()?;
         let indexed = self.indexed(known);
-        let is_meant = |address: &&Address| query.repos.as_ref().is_none_or(|repos| repos.contains(&address.repo()));
+        let is_meant =
+            |address: &&SourceAddress| query.repos.as_ref().is_none_or(|repos| repos.contains(&address.repo()));
         let all: Vec<Candidate<'_>> = known
             .iter()
             .zip(indexed)
@@ -274,7 +280,7 @@ impl Reader {
     }
 
     /// The record of a run as it is indexed; none where it could not be understood then.
-    fn known(&self, indexed: &Indexed, name: &str) -> Result<Option<Record>, Error> {
+    fn known(&self, indexed: &Indexed, name: &str) -> Result<Option<IndexRecord>, Error> {
         let sql = "SELECT runs.source, runs.name, runs.body FROM files JOIN runs ON runs.place = files.place
                    WHERE files.source = ?1 AND files.name = ?2";
         let mut sql = self.connection.prepare_cached(sql).map_err(from_sqlite)?;
@@ -284,7 +290,7 @@ impl Reader {
 }
 
 /// A run that was read from its source just now.
-pub(super) fn read_now(mut record: Record, source: &dyn Source, is_new: bool) -> SearchHit {
+pub(super) fn read_now(mut record: IndexRecord, source: &dyn Source, is_new: bool) -> SearchHit {
     if is_live(&record)
         && let Some(stands) = source.stands(&record.run_id)
     {

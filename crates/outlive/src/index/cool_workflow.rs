@@ -22,9 +22,9 @@ use serde_json::Value;
 
 use self::state::State;
 use super::overlay::{self, Overlay};
-use super::record::{ArchiveMark, Kind, Lifecycle, Marks, Provenance, Record};
+use super::record::{ArchiveMark, IndexRecord, Kind, Lifecycle, Marks, Provenance};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use super::stat_token::{changed_at, parts, until_past, was_past};
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::util::files;
@@ -66,7 +66,7 @@ impl Tree {
         let dir = root.join(".cw/runs");
         let runs = files::open_dir(rustix::fs::CWD, &dir)
             .map_err(|error| format!("`{}` cannot be opened: {error}", dir.display()))?;
-        let marks = home.map(|home| (home.to_owned(), Address::of_tree(root).url));
+        let marks = home.map(|home| (home.to_owned(), SourceAddress::of_tree(root).url));
         Ok(Self { root: root.into(), runs, marks, overlays: OnceLock::new() })
     }
 
@@ -106,10 +106,10 @@ impl Tree {
     }
 
     /// A run that was read, and what is wrong beside it.
-    fn record(&self, name: &str, state: State, bytes: &[u8], has_stone: bool) -> (Record, Option<Problem>) {
+    fn record(&self, name: &str, state: State, bytes: &[u8], has_stone: bool) -> (IndexRecord, Option<Problem>) {
         let derived = state.lifecycle();
         let run_dir = self.root.join(".cw/runs").join(name);
-        let record = Record {
+        let record = IndexRecord {
             source: Kind::CoolWorkflow,
             repo: self.root.display().to_string(),
             title: state.title,

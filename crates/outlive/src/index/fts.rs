@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 
-use super::record::{Kind, Record};
+use super::record::{IndexRecord, Kind};
 use crate::model::hex::hex;
 
 /// The beginning of an id of a run has at least so many characters.
@@ -37,7 +37,7 @@ fn symbol(c: char) -> String {
 }
 
 /// The texts of a run that are searched.
-fn texts(record: &Record) -> impl Iterator<Item = &str> {
+fn texts(record: &IndexRecord) -> impl Iterator<Item = &str> {
     let optional = [&record.kind, &record.app_id, &record.workflow_id, &record.loop_stage];
     let labels = record.labels.iter().flat_map(|(label, value)| [label.as_str(), value.as_str()]);
     // The ids of outlive begin alike: they are found by their beginnings, not by their words.
@@ -82,7 +82,7 @@ impl TextQuery {
     }
 
     /// Whether a run has all of it.
-    pub(super) fn is_in(&self, record: &Record) -> bool {
+    pub(super) fn is_in(&self, record: &IndexRecord) -> bool {
         if self.0.is_empty() {
             return true;
         }
@@ -158,7 +158,7 @@ pub(super) const MARKED: &str = "=marked";
 pub(super) const SHOWN: &str = "=shown";
 
 /// Whether only a look tells how the run stands.
-pub(super) fn is_live(record: &Record) -> bool {
+pub(super) fn is_live(record: &IndexRecord) -> bool {
     record.source == Kind::Outlive && !record.derived_lifecycle.is_ended()
 }
 
@@ -168,7 +168,7 @@ pub(super) fn of_text(all: &str) -> impl Iterator<Item = &str> {
 }
 
 /// All words of a run, as the full-text index takes them.
-pub(super) fn of(record: &Record, source_id: i64) -> String {
+pub(super) fn of(record: &IndexRecord, source_id: i64) -> String {
     let mut all = String::with_capacity(512);
     let mut say = |word: &str| {
         all.push_str(word);

@@ -2,12 +2,12 @@
 
 use super::changes::read_now;
 use super::database::from_sqlite;
-use super::query::{Order, Query};
+use super::query::{Query, SearchOrder};
 use super::reader::{Filed, Indexed, Reader, SearchHit};
 use super::record::{Freshness, Kind};
 use super::report::Named;
 use super::source::Reading;
-use super::sources::{Address, is_repo};
+use super::sources::{SourceAddress, is_repo};
 use crate::store::Error;
 
 /// The shortest beginning of an id that means a run.
@@ -28,7 +28,7 @@ impl Reader {
     /// is meant, by a look at every tree.
     pub(super) fn find(
         &self,
-        known: &[Address],
+        known: &[SourceAddress],
         (text, repo): (&str, Option<&str>),
         limit: usize,
     ) -> Result<Lookup, Error> {
@@ -72,8 +72,8 @@ impl Reader {
     }
 
     /// Runs in directories of this name: of trees that are indexed, and of trees that are not.
-    fn in_sources(&self, lookup: &mut Lookup, known: &[Address], (text, repo): (&str, Option<&str>)) {
-        let is_meant = |address: &&Address| repo.is_none_or(|repo| address.is_repo(repo));
+    fn in_sources(&self, lookup: &mut Lookup, known: &[SourceAddress], (text, repo): (&str, Option<&str>)) {
+        let is_meant = |address: &&SourceAddress| repo.is_none_or(|repo| address.is_repo(repo));
         let indexed = self.indexed(known);
         for (address, indexed) in known.iter().zip(indexed).filter(|(address, _)| is_meant(address)) {
             if address.kind != Kind::CoolWorkflow {
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    fn in_source(&self, lookup: &mut Lookup, (address, indexed): (&Address, Option<&Indexed>), name: &str) {
+    fn in_source(&self, lookup: &mut Lookup, (address, indexed): (&SourceAddress, Option<&Indexed>), name: &str) {
         let filed = indexed.and_then(|indexed| self.by_name(indexed, name));
         if let Some(filed) = filed {
             return lookup.add(self.verify(&filed), &filed.name);
@@ -115,7 +115,7 @@ impl Reader {
     }
 
     fn by_title(&self, lookup: &mut Lookup, (text, repo): (&str, Option<&str>), limit: usize) -> Result<(), Error> {
-        let named = Query { text: Some(text.into()), order: Order::Newest, ..Query::default() };
+        let named = Query { text: Some(text.into()), order: SearchOrder::Newest, ..Query::default() };
         self.walk(&named, |filed| {
             if filed.record.title == text && self.is_of(filed.source, repo) {
                 lookup.add(self.verify(&filed), &filed.name);
@@ -128,12 +128,13 @@ impl Reader {
     fn by_looking(
         &self,
         lookup: &mut Lookup,
-        known: &[Address],
+        known: &[SourceAddress],
         (text, repo): (&str, Option<&str>),
     ) -> Result<(), Error> {
-        let is_meant =
-            |address: &&Address| address.kind == Kind::CoolWorkflow && repo.is_none_or(|repo| address.is_repo(repo));
-        let meant: Vec<Address> = known.iter().filter(is_meant).cloned().collect();
+        let is_meant = |address: &&SourceAddress| {
+            address.kind == Kind::CoolWorkflow && repo.is_none_or(|repo| address.is_repo(repo))
+        };
+        let meant: Vec<SourceAddress> = known.iter().filter(is_meant).cloned().collect();
         let read = self.changes(&meant, &[], &Query::default())?.read;
         let is_long = text.chars().count() >= SHORTEST;
         let sorts: [&dyn Fn(&SearchHit) -> bool; 3] = [

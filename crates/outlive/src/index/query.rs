@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::fts::{MOST, TextQuery};
-use super::record::{Lifecycle, Record};
+use super::record::{IndexRecord, Lifecycle};
 use crate::error::Error;
 use crate::model::hex::{hex, unhex};
 use crate::model::time::Timestamp;
@@ -35,9 +35,9 @@ pub struct Query {
     /// It is hidden, or is not.
     pub archived: Option<bool>,
     /// In this order.
-    pub order: Order,
+    pub order: SearchOrder,
     /// Right behind this place.
-    pub after: Option<Cursor>,
+    pub after: Option<SearchCursor>,
     /// So many of them are left out first.
     pub offset: usize,
     /// At most so many.
@@ -60,7 +60,7 @@ impl Default for Query {
             until: None,
             labels: BTreeMap::new(),
             archived: None,
-            order: Order::Oldest,
+            order: SearchOrder::Oldest,
             after: None,
             offset: 0,
             limit: 100,
@@ -72,7 +72,7 @@ impl Default for Query {
 
 /// An order of runs: by when they were made, then by id, then by repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum SearchOrder {
     /// The first made first.
     Oldest,
     /// The last made first.
@@ -89,7 +89,7 @@ impl Query {
     }
 
     /// Whether a run is meant. The index may look at too many, and answers with those that match.
-    pub fn matches(&self, record: &Record) -> bool {
+    pub fn matches(&self, record: &IndexRecord) -> bool {
         let made = record.made();
         let is_app = |app: &String| {
             [&record.app_id, &record.workflow_id].into_iter().flatten().any(|found| found.eq_ignore_ascii_case(app))
@@ -108,27 +108,27 @@ impl Query {
     }
 
     /// Whether a run comes behind the place where the last page ended.
-    pub(super) fn is_behind(&self, record: &Record) -> bool {
+    pub(super) fn is_behind(&self, record: &IndexRecord) -> bool {
         let Some(after) = &self.after else { return true };
         let key = (after.made, after.run_id.as_str(), after.repo.as_str());
         match self.order {
-            Order::Oldest => record.sort_key() > key,
-            Order::Newest => record.sort_key() < key,
+            SearchOrder::Oldest => record.sort_key() > key,
+            SearchOrder::Newest => record.sort_key() < key,
         }
     }
 }
 
 /// A place in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct SearchCursor {
     made: Timestamp,
     run_id: String,
     repo: String,
 }
 
-impl Cursor {
+impl SearchCursor {
     /// The place of a run.
-    pub fn at(record: &Record) -> Self {
+    pub fn at(record: &IndexRecord) -> Self {
         Self { made: record.made(), run_id: record.run_id.clone(), repo: record.repo.clone() }
     }
 
@@ -137,27 +137,27 @@ impl Cursor {
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for SearchCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.made.as_micros(), hex(self.run_id.as_bytes()), hex(self.repo.as_bytes()))
     }
 }
 
-impl FromStr for Cursor {
-    type Err = InvalidCursor;
+impl FromStr for SearchCursor {
+    type Err = InvalidSearchCursor;
 
-    fn from_str(text: &str) -> Result<Self, InvalidCursor> {
+    fn from_str(text: &str) -> Result<Self, InvalidSearchCursor> {
         let name = |text: &str| String::from_utf8(unhex(text)?).ok();
         let parse = || {
             let mut parts = text.splitn(3, '.');
             let made = Timestamp::from_micros(parts.next()?.parse().ok()?);
             Some(Self { made, run_id: name(parts.next()?)?, repo: name(parts.next()?)? })
         };
-        parse().ok_or_else(|| InvalidCursor(text.chars().take(64).collect()))
+        parse().ok_or_else(|| InvalidSearchCursor(text.chars().take(64).collect()))
     }
 }
 
 /// Text that is no place in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the `next` of an earlier page")]
-pub struct InvalidCursor(String);
+pub struct InvalidSearchCursor(String);

@@ -13,11 +13,11 @@ use serde::Serialize;
 use super::changes::{Changes, RepositoryProblem, Unverified};
 use super::database::from_sqlite;
 use super::fts::is_live;
-use super::query::{Cursor, Order, PAGE_LIMIT, Query};
-use super::record::{Freshness, Kind, Lifecycle, Record};
+use super::query::{PAGE_LIMIT, Query, SearchCursor, SearchOrder};
+use super::record::{Freshness, IndexRecord, Kind, Lifecycle};
 use super::report::Sort;
 use super::source::{Problem, Reading, Source, Token};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use super::stored;
 use crate::model::time::Timestamp;
 use crate::store::Error;
@@ -28,7 +28,7 @@ use crate::store::Error;
 pub struct SearchHit {
     /// The run.
     #[serde(flatten)]
-    pub record: Record,
+    pub record: IndexRecord,
     /// Whether the index knew it so.
     pub freshness: Freshness,
     /// What is wrong, where something is.
@@ -43,7 +43,7 @@ pub struct SearchPage {
     /// Runs that the index knows and whose sources are gone.
     pub missing: Vec<SearchHit>,
     /// Where the next page begins.
-    pub next: Option<Cursor>,
+    pub next: Option<SearchCursor>,
     /// The repositories of runs on this page that cannot be looked at, and why.
     pub unavailable: BTreeMap<String, String>,
     /// How many sources have changed since they were indexed, or are not indexed yet.
@@ -65,7 +65,7 @@ pub(super) struct Indexed {
     /// The home that keeps the marks on its runs.
     home: Arc<Path>,
     pub(super) id: i64,
-    pub(super) address: Address,
+    pub(super) address: SourceAddress,
     pub(super) repo: String,
     pub(super) token: Option<Token>,
     /// Why it could not be looked at when the index was last refreshed.
@@ -128,7 +128,7 @@ pub(super) struct Reader {
 pub(super) struct Filed {
     pub(super) source: i64,
     pub(super) name: String,
-    pub(super) record: Record,
+    pub(super) record: IndexRecord,
 }
 
 /// A run that a search has met.
@@ -140,7 +140,7 @@ enum Met {
 }
 
 impl Met {
-    fn record(&self) -> &Record {
+    fn record(&self) -> &IndexRecord {
         match self {
             Self::Indexed(filed) => &filed.record,
             Self::Read(listed) => &listed.record,
@@ -162,7 +162,7 @@ impl Reader {
             Ok(Indexed {
                 home: home.clone(),
                 id: row.get(0)?,
-                address: Address { kind, url: row.get(2)? },
+                address: SourceAddress { kind, url: row.get(2)? },
                 repo: row.get(3)?,
                 token: token.and_then(|token| Token::from_bytes(&token)),
                 unavailable: row.get(5)?,
@@ -182,7 +182,7 @@ impl Reader {
     }
 
     /// Where the runs come from.
-    pub(super) fn addresses(&self) -> Vec<Address> {
+    pub(super) fn addresses(&self) -> Vec<SourceAddress> {
         self.sources.values().map(|indexed| indexed.address.clone()).collect()
     }
 
@@ -201,7 +201,7 @@ impl Reader {
                     found.next = last.take();
                     return None;
                 }
-                let place = Cursor::at(met.record());
+                let place = SearchCursor::at(met.record());
                 let Some(listed) = self.judge(met, query, &mut found) else { continue };
                 if left_out < query.offset {
                     left_out += 1;
@@ -260,12 +260,12 @@ impl Reader {
         let mut read = std::mem::take(&mut changes.read);
         read.retain(|listed| query.is_behind(&listed.record));
         read.sort_by(|one, other| one.record.sort_key().cmp(&other.record.sort_key()));
-        if query.order == Order::Newest {
+        if query.order == SearchOrder::Newest {
             read.reverse();
         }
-        let is_before = |one: &Record, other: &Record| match query.order {
-            Order::Oldest => one.sort_key() < other.sort_key(),
-            Order::Newest => one.sort_key() > other.sort_key(),
+        let is_before = |one: &IndexRecord, other: &IndexRecord| match query.order {
+            SearchOrder::Oldest => one.sort_key() < other.sort_key(),
+            SearchOrder::Newest => one.sort_key() > other.sort_key(),
         };
         let mut read = read.into_iter().peekable();
         let mut goes_on = true;
@@ -285,7 +285,7 @@ impl Reader {
     }
 
     /// How many sources are indexed and not known any more, of all repositories or of these.
-    pub(super) fn removed_sources(&self, known: &[Address], repos: Option<&BTreeSet<String>>) -> usize {
+    pub(super) fn removed_sources(&self, known: &[SourceAddress], repos: Option<&BTreeSet<String>>) -> usize {
         let urls: BTreeSet<&str> = known.iter().map(|address| address.url.as_str()).collect();
         let is_meant = |indexed: &&Indexed| repos.is_none_or(|repos| repos.contains(&indexed.repo));
         let is_other = |indexed: &&Indexed| !urls.contains(indexed.address.url.as_str());
@@ -309,7 +309,7 @@ impl Reader {
     }
 
     /// The record in a row, if it can be understood.
-    pub(super) fn record(&self, row: &Row<'_>) -> Option<Record> {
+    pub(super) fn record(&self, row: &Row<'_>) -> Option<IndexRecord> {
         self.filed(row).ok().flatten().map(|filed| filed.record)
     }
 
@@ -384,7 +384,7 @@ impl Reader {
         &self,
         query: &Query,
         changes: &mut Changes,
-        mut visit: impl FnMut(&Record),
+        mut visit: impl FnMut(&IndexRecord),
     ) -> Result<(), Error> {
         self.merge(query, changes, |met| {
             visit(met.record());
@@ -393,13 +393,13 @@ impl Reader {
     }
 }
 
-fn marks_of(source: &dyn Source, record: &Record) -> super::record::Marks {
+fn marks_of(source: &dyn Source, record: &IndexRecord) -> super::record::Marks {
     if record.source == Kind::CoolWorkflow {
         return source.marks(&record.run_id);
     }
     super::record::Marks::of(record)
 }
 
-fn listed(record: &Record, freshness: Freshness, reason: &str) -> SearchHit {
+fn listed(record: &IndexRecord, freshness: Freshness, reason: &str) -> SearchHit {
     SearchHit { record: record.clone(), freshness, freshness_reason: Some(reason.into()) }
 }

@@ -204,7 +204,7 @@ pub struct Provenance {
 /// A run, as the index knows it. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Record {
+pub struct IndexRecord {
     /// Its id, in its source.
     pub run_id: String,
     /// The sort of its source.
@@ -273,7 +273,7 @@ pub struct Record {
     pub run_dir: Option<String>,
 }
 
-impl Record {
+impl IndexRecord {
     /// When it was made; 1970 where its source has no date that can be parsed.
     pub fn made(&self) -> Timestamp {
         self.created_at.parse().unwrap_or_default()
@@ -324,7 +324,7 @@ pub(crate) struct Marks {
 
 impl Marks {
     /// Those that a record bears.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &IndexRecord) -> Self {
         let mark = || ArchiveMark { at: record.archived_at.clone(), reason: record.archive_reason.clone() };
         Self {
             archived: record.archived.then(mark),

@@ -9,10 +9,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
 use super::database::{Turn, from_sqlite};
-use super::record::Record;
+use super::record::IndexRecord;
 use super::scan::{Looked, each_source, look_over};
 use super::source::{Found, Look, Problem, Reading, Source, Token};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use super::writer::{Entry, Writer};
 use super::{fts, stored};
 use crate::model::time::Timestamp;
@@ -51,7 +51,7 @@ pub struct Refreshed {
 pub(super) struct Scope<'a> {
     /// The home that keeps the index, and the marks on runs that are only read.
     pub(super) home: &'a Path,
-    pub(super) known: &'a [Address],
+    pub(super) known: &'a [SourceAddress],
     /// Only these of them.
     pub(super) only: Option<&'a BTreeSet<String>>,
     /// Whatever is indexed already.
@@ -74,8 +74,9 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
     let mut done = Refreshed::default();
     {
         let mut writer = Writer::new(&draft.connection, now, draft.is_fresh());
-        let covers = |address: &&Address| scope.only.is_none_or(|only| only.contains(&address.url) || draft.is_fresh());
-        let covered: Vec<&Address> = scope.known.iter().filter(covers).collect();
+        let covers =
+            |address: &&SourceAddress| scope.only.is_none_or(|only| only.contains(&address.url) || draft.is_fresh());
+        let covered: Vec<&SourceAddress> = scope.known.iter().filter(covers).collect();
         let entered: Result<Vec<_>, Error> =
             covered.iter().map(|address| enter(&draft.connection, address, now)).collect();
         let entered = entered?;
@@ -99,7 +100,7 @@ fn refresh_in(turn: &Turn, scope: &Scope<'_>, rebuild: bool, now: Timestamp) -> 
 fn refresh_source(
     connection: &Connection,
     writer: &mut Writer<'_>,
-    (id, address): (i64, &Address),
+    (id, address): (i64, &SourceAddress),
     surveyed: Surveyed,
     now: Timestamp,
     done: &mut Refreshed,
@@ -134,14 +135,14 @@ fn refresh_source(
 /// A source, how it looks and what tells that from how it looked; or why it cannot be read.
 type Surveyed = Result<(Box<dyn Source>, Looked, Option<Token>), String>;
 
-fn survey(home: &Path, address: &Address, known: Option<&Token>) -> Surveyed {
+fn survey(home: &Path, address: &SourceAddress, known: Option<&Token>) -> Surveyed {
     let source = address.open(Some(home))?;
     let (looked, token) = look_over(&*source, known)?;
     Ok((source, looked, token))
 }
 
 /// The source in the index, made if it is not there, and what its last survey answered with.
-fn enter(connection: &Connection, address: &Address, now: Timestamp) -> Result<(i64, Option<Token>), Error> {
+fn enter(connection: &Connection, address: &SourceAddress, now: Timestamp) -> Result<(i64, Option<Token>), Error> {
     let known = "SELECT id, token FROM sources WHERE url = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<Vec<u8>>>(1)?));
     let found = connection.query_row(known, [&address.url], read).optional().map_err(from_sqlite)?;
@@ -188,7 +189,7 @@ struct Applied {
 fn apply(
     connection: &Connection,
     writer: &mut Writer<'_>,
-    (id, address): (i64, &Address),
+    (id, address): (i64, &SourceAddress),
     (source, found): (&dyn Source, Option<Vec<Found>>),
     done: &mut Refreshed,
 ) -> Result<Applied, Error> {
@@ -278,7 +279,7 @@ pub(super) enum Difference<'a> {
 
 fn compare(
     connection: &Connection,
-    (id, address): (i64, &Address),
+    (id, address): (i64, &SourceAddress),
     source: &dyn Source,
     found: Option<Vec<Found>>,
     mut each: impl FnMut(Step),
@@ -312,7 +313,7 @@ fn compare(
 /// The runs whose marks are others than those that are indexed. Only runs that bear any, or did, are looked at.
 pub(super) fn marked_otherwise(
     connection: &Connection,
-    (id, address): (i64, &Address),
+    (id, address): (i64, &SourceAddress),
     source: &dyn Source,
 ) -> Result<BTreeSet<Box<str>>, Error> {
     let columns = "SELECT runs.name, runs.body FROM";
@@ -360,7 +361,7 @@ impl Prepared {
     }
 }
 
-fn entry(record: &Record, source: i64) -> Entry {
+fn entry(record: &IndexRecord, source: i64) -> Entry {
     Entry {
         made: record.made(),
         run_id: record.run_id.clone(),
@@ -408,7 +409,7 @@ fn read_all(
 }
 
 /// Forgets the runs of sources that are not known any more.
-fn forget_others(connection: &Connection, writer: &mut Writer<'_>, known: &[Address]) -> Result<(), Error> {
+fn forget_others(connection: &Connection, writer: &mut Writer<'_>, known: &[SourceAddress]) -> Result<(), Error> {
     let mut statement = connection.prepare("SELECT id, url FROM sources").map_err(from_sqlite)?;
     let all: Result<Vec<(i64, String)>, _> =
         statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect).map_err(from_sqlite);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rustix::fs::AtFlags;
 
-use super::record::{Kind, Lifecycle, Marks, Provenance, Record, Tasks};
+use super::record::{IndexRecord, Kind, Lifecycle, Marks, Provenance, Tasks};
 use super::source::{Found, Look, Problem, Reading, Source, Survey, Token, content_fingerprint};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use super::stat_token::{is_past, parts, written_at};
 use crate::host::home::home;
 use crate::model::filter::Filter;
@@ -38,7 +38,7 @@ pub fn register_own(registry: &Registry) {
     let (Some(home), Some(local)) = (home(), registry.local()) else { return };
     let Some(path) = local.path().parent().and_then(|parent| parent.canonicalize().ok()) else { return };
     let path = path.join(local.path().file_name().unwrap_or_default());
-    let address = Address::of_registry(&path);
+    let address = SourceAddress::of_registry(&path);
     // The registry of the home is known anyway. A registry that cannot be registered is found where it is.
     if !path.starts_with(&home) && !address.is_registered(&home) {
         let _ = address.register(&home, SystemClock.now());
@@ -244,7 +244,7 @@ impl Source for Runs {
     }
 }
 
-fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {
+fn record(run: &Run, repo: &str, registry: Option<&Path>) -> IndexRecord {
     let spec = &run.spec;
     let words = spec.command.iter().flat_map(|command| &command.argv).map(ToString::to_string);
     let command = words.collect::<Vec<_>>().join(" ");
@@ -258,7 +258,7 @@ fn record(run: &Run, repo: &str, registry: Option<&Path>) -> Record {
     let title =
         spec.name.clone().unwrap_or_else(|| if command.is_empty() { spec.kind.clone() } else { cut(&command, 80) });
     let run_dir: Option<PathBuf> = registry.map(|registry| registry.join("runs").join(run.id.to_string()));
-    Record {
+    IndexRecord {
         run_id: run.id.to_string(),
         source: Kind::Outlive,
         repo: repo.into(),

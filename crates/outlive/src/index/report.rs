@@ -10,7 +10,7 @@ use super::reader::{Indexed, Reader};
 use super::refresh::{Difference, each_difference, marked_otherwise};
 use super::scan::{Looked, each_source, look_over};
 use super::source::{Found, Problem, Reading, Source};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
@@ -146,7 +146,7 @@ pub struct SourceReport {
 /// What a look at everything came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct IndexReport {
     /// Whether the index can be believed.
     pub freshness: Standing,
     /// What was done to find that out.
@@ -177,7 +177,7 @@ const LOOKED: &str = "device, inode, size and times of every run's file; revisio
 
 impl SourceReport {
     /// A source, as a look at it came out: what is wrong beside its runs, or why it cannot be read.
-    fn new(address: &Address, looked: Result<Vec<Problem>, String>) -> Self {
+    fn new(address: &SourceAddress, looked: Result<Vec<Problem>, String>) -> Self {
         let (problems, reason) = looked.map_or_else(|reason| (Vec::new(), Some(reason)), |problems| (problems, None));
         let shown = Self {
             repo: address.repo(),
@@ -204,8 +204,8 @@ impl SourceReport {
 }
 
 /// How each of these sources stands where nothing is indexed of them, in their order.
-pub(super) fn unindexed(home: &Path, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
-    let known: Vec<&Address> = known.iter().collect();
+pub(super) fn unindexed(home: &Path, known: &[SourceAddress]) -> Result<Vec<SourceReport>, Error> {
+    let known: Vec<&SourceAddress> = known.iter().collect();
     let mut sources = vec![None; known.len()];
     let reach = |place: usize| known[place].open(Some(home)).and_then(|source| source.reach());
     each_source(&known, reach, |place, looked| {
@@ -215,9 +215,9 @@ pub(super) fn unindexed(home: &Path, known: &[Address]) -> Result<Vec<SourceRepo
     Ok(sources.into_iter().flatten().collect())
 }
 
-impl Report {
+impl IndexReport {
     /// What there is to tell where there is no index.
-    pub(super) fn absent(home: &Path, known: &[Address]) -> Result<Self, Error> {
+    pub(super) fn absent(home: &Path, known: &[SourceAddress]) -> Result<Self, Error> {
         let sources = unindexed(home, known)?;
         let verified = "nothing: there is no index";
         Ok(Self { freshness: Standing::Absent, verified, sources, ..Self::empty(Names::default()) })
@@ -240,7 +240,7 @@ impl Report {
     }
 
     /// A source that is not indexed yet: all of it is new.
-    fn of_new(address: &Address, looked: &Result<Looked, String>, names: Names) -> Self {
+    fn of_new(address: &SourceAddress, looked: &Result<Looked, String>, names: Names) -> Self {
         let mut report = Self { freshness: Standing::Stale, ..Self::empty(names) };
         let looked = match looked {
             Err(reason) => Err(reason.clone()),
@@ -274,9 +274,9 @@ impl Report {
 
 impl Reader {
     /// Looks at every run of these sources.
-    pub(super) fn report(&self, known: &[Address], names: Names) -> Result<Report, Error> {
+    pub(super) fn report(&self, known: &[SourceAddress], names: Names) -> Result<IndexReport, Error> {
         let indexed = self.indexed(known);
-        let known: Vec<&Address> = known.iter().collect();
+        let known: Vec<&SourceAddress> = known.iter().collect();
         let home = &*self.home;
         let look = |place: usize| -> Result<Looked, String> {
             let looked = match indexed[place] {
@@ -285,15 +285,15 @@ impl Reader {
             };
             Ok(looked.0)
         };
-        let mut parts: Vec<Option<Report>> = known.iter().map(|_| None).collect();
+        let mut parts: Vec<Option<IndexReport>> = known.iter().map(|_| None).collect();
         each_source(&known, look, |place, looked| {
             parts[place] = Some(match indexed[place] {
                 Some(indexed) => self.report_source(indexed, looked, names)?,
-                None => Report::of_new(known[place], &looked, names),
+                None => IndexReport::of_new(known[place], &looked, names),
             });
             Ok(())
         })?;
-        let mut report = Report::empty(names);
+        let mut report = IndexReport::empty(names);
         parts.into_iter().flatten().for_each(|part| report.absorb(part));
         let sorts =
             [&mut report.stale_runs, &mut report.new_runs, &mut report.missing_runs, &mut report.unreadable_runs];
@@ -302,16 +302,16 @@ impl Reader {
     }
 
     /// What the index has of each of these, in their order.
-    pub(super) fn indexed(&self, known: &[Address]) -> Vec<Option<&Indexed>> {
+    pub(super) fn indexed(&self, known: &[SourceAddress]) -> Vec<Option<&Indexed>> {
         let by_url: HashMap<&str, &Indexed> =
             self.sources.values().map(|source| (source.address.url.as_str(), source)).collect();
         known.iter().map(|address| by_url.get(address.url.as_str()).copied()).collect()
     }
 
     /// How each of these sources stands, in their order, as a report says it, without a look at their runs.
-    pub(super) fn standing(&self, known: &[Address]) -> Result<Vec<SourceReport>, Error> {
+    pub(super) fn standing(&self, known: &[SourceAddress]) -> Result<Vec<SourceReport>, Error> {
         let indexed = self.indexed(known);
-        let known: Vec<&Address> = known.iter().collect();
+        let known: Vec<&SourceAddress> = known.iter().collect();
         let home = &*self.home;
         let look = |place: usize| match indexed[place] {
             Some(indexed) => indexed.reach(),
@@ -346,8 +346,13 @@ impl Reader {
         Ok(shown.judged(has_unreadable))
     }
 
-    fn report_source(&self, indexed: &Indexed, looked: Result<Looked, String>, names: Names) -> Result<Report, Error> {
-        let mut report = Report::empty(names);
+    fn report_source(
+        &self,
+        indexed: &Indexed,
+        looked: Result<Looked, String>,
+        names: Names,
+    ) -> Result<IndexReport, Error> {
+        let mut report = IndexReport::empty(names);
         let repo = indexed.address.repo();
         let problems = match &looked {
             Err(reason) => Err(reason.clone()),
@@ -403,7 +408,7 @@ impl Reader {
         &self,
         indexed: &Indexed,
         found: Option<Vec<Found>>,
-        report: &mut Report,
+        report: &mut IndexReport,
     ) -> Result<BTreeMap<Box<str>, Option<String>>, Error> {
         let Ok(source) = indexed.open() else { return Ok(BTreeMap::new()) };
         let repo = indexed.address.repo();

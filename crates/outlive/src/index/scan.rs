@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use sha2::{Digest, Sha256};
 
 use super::source::{Found, Problem, Source, Survey, Token};
-use super::sources::Address;
+use super::sources::SourceAddress;
 use crate::store::Error;
 
 /// How many look at sources on this machine at once.
@@ -62,7 +62,7 @@ fn token_of_all(found: &[Found]) -> Option<Token> {
 
 /// Has `look` called for each of the sources, by place, several at a time, and `each` with what it answers as it comes.
 pub(super) fn each_source<T: Send>(
-    sources: &[&Address],
+    sources: &[&SourceAddress],
     look: impl Fn(usize) -> T + Sync,
     mut each: impl FnMut(usize, T) -> Result<(), Error>,
 ) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::record::{Lifecycle, Marks, Record};
+use super::record::{IndexRecord, Lifecycle, Marks};
 use crate::model::hex::hex;
 use crate::model::time::Timestamp;
 
@@ -94,7 +94,7 @@ pub struct Problem {
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// It was read, and looked so while it was. Something that belongs to it may not be understood, for this reason.
-    Read(Box<Record>, Look, Option<Problem>),
+    Read(Box<IndexRecord>, Look, Option<Problem>),
     /// It is there and cannot be understood.
     Unreadable(String, Look),
     /// It is gone.

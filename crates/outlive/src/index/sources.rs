@@ -32,7 +32,7 @@ const CW_HOME: &str = "CW_HOME";
 /// A source, by its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Address {
+pub struct SourceAddress {
     /// What can be read there.
     pub kind: Kind,
     /// `sqlite:PATH`, `cw:PATH` or the URL of a registry.
@@ -43,7 +43,7 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registered {
     /// Where it is.
-    pub address: Address,
+    pub address: SourceAddress,
     /// When it was registered; none of those that were not, and are known all the same.
     pub added_at: Option<Timestamp>,
 }
@@ -52,14 +52,14 @@ pub struct Registered {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct File {
     #[serde(flatten)]
-    address: Address,
+    address: SourceAddress,
     added_at: Timestamp,
     /// The name of a registry, which it keeps wherever it is moved to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     registry: Option<String>,
 }
 
-impl Address {
+impl SourceAddress {
     /// The registry in a directory. Its path is taken as it is: canonical, if two are to be distinguished.
     pub fn of_registry(path: &Path) -> Self {
         Self { kind: Kind::Outlive, url: format!("sqlite:{}", path.display()) }
@@ -195,7 +195,7 @@ pub(super) fn known(home: &Path) -> io::Result<(Vec<Registered>, Vec<Problem>)> 
     let own = home.join("registry");
     if own.join("registry.id").is_file() {
         let own = own.canonicalize().unwrap_or(own);
-        known.push(Registered { address: Address::of_registry(&own), added_at: None });
+        known.push(Registered { address: SourceAddress::of_registry(&own), added_at: None });
     }
     known.extend(of_cool_workflow(&mut note).into_iter().map(|address| Registered { address, added_at: None }));
     // What was registered comes before what is known otherwise.
@@ -244,7 +244,7 @@ pub(super) fn cool_workflow_registry() -> Option<PathBuf> {
 }
 
 /// The repositories that cool-workflow knows of: its home lists them. `note` is called where the list cannot be understood.
-fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
+fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<SourceAddress> {
     let Some(registry) = cool_workflow_registry() else { return Vec::new() };
     let is_there = std::fs::symlink_metadata(registry.join(REPOS)).is_ok();
     let listed = match files::open_dir(rustix::fs::CWD, &registry) {
@@ -264,5 +264,5 @@ fn of_cool_workflow(note: &mut dyn FnMut(PathBuf, String)) -> Vec<Address> {
     });
     let roots = repos.iter().filter_map(|repo| repo["root"].as_str());
     // Not canonical there; one that has vanished stays known as it was written.
-    roots.map(|root| Address::of_tree(&Path::new(root).canonicalize().unwrap_or_else(|_| root.into()))).collect()
+    roots.map(|root| SourceAddress::of_tree(&Path::new(root).canonicalize().unwrap_or_else(|_| root.into()))).collect()
 }

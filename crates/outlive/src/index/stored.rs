@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{Kind, Lifecycle, Provenance, Record, Tasks};
+use super::record::{IndexRecord, Kind, Lifecycle, Provenance, Tasks};
 use crate::model::time::Timestamp;
 
 #[derive(Serialize, Deserialize)]
@@ -71,7 +71,7 @@ fn is_nothing(counts: &[u64; 8]) -> bool {
 }
 
 /// The record as it is kept.
-pub(super) fn write(record: &Record) -> String {
+pub(super) fn write(record: &IndexRecord) -> String {
     let Tasks { total, pending, running, failed, completed } = record.tasks;
     let stored = Stored {
         run_id: Cow::Borrowed(&record.run_id),
@@ -128,7 +128,7 @@ pub(super) struct Home<'a> {
 }
 
 /// The record that was kept; none where it cannot be understood.
-pub(super) fn read(body: &str, home: Home<'_>) -> Option<Record> {
+pub(super) fn read(body: &str, home: Home<'_>) -> Option<IndexRecord> {
     let stored: Stored<'_> = serde_json::from_str(body).ok()?;
     let [total, pending, running, failed, completed, commit_count, gated, feedback] = stored.counts;
     let (run_dir, file) = match (home.kind, home.url.strip_prefix("sqlite:")) {
@@ -137,7 +137,7 @@ pub(super) fn read(body: &str, home: Home<'_>) -> Option<Record> {
             (registry.map(|registry| Path::new(registry).join("runs").join(home.name)), "spec.json")
         }
     };
-    Some(Record {
+    Some(IndexRecord {
         run_id: stored.run_id.into_owned(),
         source: home.kind,
         repo: home.repo.into(),

@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 
 use super::database::from_sqlite;
 use super::fts::{self, Chunk, Piece, TextQuery, is_live};
-use super::query::{Order, Query};
+use super::query::{Query, SearchOrder};
 use super::reader::{Filed, Reader};
 use super::writer::first_place;
 use crate::model::time::Timestamp;
@@ -23,7 +23,7 @@ impl Reader {
         let mut together: Vec<Filed> = Vec::new();
         let mut flush = |together: &mut Vec<Filed>| -> Result<bool, Error> {
             together.sort_by(|one, other| one.record.sort_key().cmp(&other.record.sort_key()));
-            if query.order == Order::Newest {
+            if query.order == SearchOrder::Newest {
                 together.reverse();
             }
             for filed in together.drain(..) {
@@ -159,8 +159,8 @@ fn statement(query: &Query, expression: &str) -> (String, Vec<Value>) {
     let (mut from, mut to) = (query.since.map(first_place), query.until.map(first_place));
     // The whole millisecond of the last page's end: what of it was listed is left out later.
     match (&query.after, query.order) {
-        (Some(after), Order::Oldest) => from = from.max(Some(first_place(after.made()))),
-        (Some(after), Order::Newest) => {
+        (Some(after), SearchOrder::Oldest) => from = from.max(Some(first_place(after.made()))),
+        (Some(after), SearchOrder::Newest) => {
             let place = first_place(after.made());
             to = Some(to.map_or(place, |to| to.min(place)));
         }
@@ -175,7 +175,7 @@ fn statement(query: &Query, expression: &str) -> (String, Vec<Value>) {
         }
     }
     let tables = if expression.is_empty() { "runs" } else { "words CROSS JOIN runs ON runs.place = words.rowid" };
-    let direction = if query.order == Order::Newest { "DESC" } else { "ASC" };
+    let direction = if query.order == SearchOrder::Newest { "DESC" } else { "ASC" };
     let clauses = clauses.join(" AND ");
     let sql =
         format!("SELECT runs.source, runs.name, runs.body FROM {tables} WHERE {clauses} ORDER BY {place} {direction}");

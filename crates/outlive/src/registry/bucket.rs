@@ -17,7 +17,7 @@ use crate::model::run::Actor;
 use crate::model::time::Clock;
 use crate::secrets::trust::Trust;
 use crate::store::Store;
-use crate::store::object::{Address, ObjectStore};
+use crate::store::object::{BucketAddress, ObjectStore};
 
 /// Caches ended records in the home, if there is one.
 pub(super) fn cache_ended(store: &ObjectStore) {
@@ -28,7 +28,7 @@ pub(super) fn cache_ended(store: &ObjectStore) {
 
 impl Registry {
     pub(super) async fn open_bucket(url: &str) -> Result<Self, Error> {
-        let address: Address = url.parse().map_err(|error| {
+        let address: BucketAddress = url.parse().map_err(|error| {
             let form = "s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME";
             Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{form}`"))
         })?;

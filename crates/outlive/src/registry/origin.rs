@@ -4,7 +4,7 @@ use super::Registry;
 use crate::error::Error;
 #[cfg(any(test, feature = "testing"))]
 use crate::secrets::trust::Trust;
-use crate::secrets::trust::{Location, Named, Origin};
+use crate::secrets::trust::{ArtifactLocation, NamedLocation, Origin};
 use crate::util::sync::lock;
 
 /// The identity of a registry that ends with its process.
@@ -46,7 +46,7 @@ impl Registry {
 
     /// Names the locations of artifacts that records of this registry may have read and deleted, no matter who wrote them.
     #[must_use]
-    pub fn naming_artifacts(mut self, locations: impl IntoIterator<Item = Named>) -> Self {
+    pub fn naming_artifacts(mut self, locations: impl IntoIterator<Item = NamedLocation>) -> Self {
         self.artifacts = locations.into_iter().collect();
         self
     }
@@ -54,9 +54,10 @@ impl Registry {
     /// What `trust` decides by, of records that are read here.
     pub fn origin(&self) -> Origin<'_> {
         #[cfg(feature = "object")]
-        let prefix = self.bucket.as_ref().and_then(|bucket| Location::parse(&bucket.address().to_string()).ok());
+        let prefix =
+            self.bucket.as_ref().and_then(|bucket| ArtifactLocation::parse(&bucket.address().to_string()).ok());
         #[cfg(not(feature = "object"))]
-        let prefix: Option<Location> = None;
+        let prefix: Option<ArtifactLocation> = None;
         Origin { trust: self.trust.as_ref(), identities: self.identities(), prefix, named: &self.artifacts }
     }
 

@@ -22,14 +22,14 @@ impl Registry {
             return Self::read_local(std::path::Path::new(path));
         }
         #[cfg(feature = "postgres")]
-        if crate::store::postgres::Address::is_meant(url) {
+        if crate::store::postgres::DatabaseAddress::is_meant(url) {
             use crate::store::postgres::PostgresStore;
             let store = PostgresStore::read(&url.parse().map_err(|error| unusable(url, error))?).await?;
             let name = store.id().to_owned();
             return Self::over_read(url, Arc::new(store), name);
         }
         #[cfg(feature = "object")]
-        if crate::store::object::Address::is_meant(url) {
+        if crate::store::object::BucketAddress::is_meant(url) {
             use crate::store::object::ObjectStore;
             let address = url.parse().map_err(|error| unusable(url, error))?;
             let store = ObjectStore::read(&address, Some(PATIENCE)).await?;

@@ -8,12 +8,15 @@ use crate::error::Error;
 use crate::model::id::SystemEntropy;
 use crate::secrets::trust::Trust;
 use crate::store::Store;
-use crate::store::http::{Address, HttpStore};
+use crate::store::http::{HttpStore, ServerAddress};
 
 impl Registry {
     pub(super) async fn open_served(url: &str) -> Result<Self, Error> {
-        let address: Address = url.parse().map_err(|error| {
-            Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", Address::FORM))
+        let address: ServerAddress = url.parse().map_err(|error| {
+            Error::Invalid(format!(
+                "the registry's URL cannot be used: {error}; it is written `{}`",
+                ServerAddress::FORM
+            ))
         })?;
         let store = HttpStore::open(&address).await?;
         let (name, lease, user) = (store.id().map(str::to_owned), store.lease(), store.user().map(str::to_owned));

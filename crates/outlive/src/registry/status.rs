@@ -9,7 +9,7 @@ use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
 use crate::model::owner::Liveness;
 use crate::model::run::{Owner, Release, Run, State, StateName};
-use crate::store::Worker;
+use crate::store::WorkerRecord;
 
 impl Registry {
     /// A run as it stands.
@@ -25,7 +25,7 @@ impl Registry {
     }
 
     /// Every worker on record, and whether it is there.
-    pub async fn workers(&self) -> Result<Vec<(Worker, OwnerStatus)>, Error> {
+    pub async fn workers(&self) -> Result<Vec<(WorkerRecord, OwnerStatus)>, Error> {
         let workers = self.store.workers().await?;
         let owners: Vec<Owner> = workers.iter().map(Owner::from).collect();
         let mut sights = self.store.witness().map(|witness| witness.look_at_owners(&owners).into_iter());
@@ -103,8 +103,8 @@ impl Registry {
         if self.name.is_none() || waiting.peek().is_none() {
             return Ok(());
         }
-        let is_there = |worker: &Worker| worker.offer.slots > 0 && !worker.lease.lapsed(worker.heard.silent_for);
-        let workers: Vec<Worker> = self.store.workers().await?.into_iter().filter(is_there).collect();
+        let is_there = |worker: &WorkerRecord| worker.offer.slots > 0 && !worker.lease.lapsed(worker.heard.silent_for);
+        let workers: Vec<WorkerRecord> = self.store.workers().await?.into_iter().filter(is_there).collect();
         for seen in waiting {
             let kind = &seen.run.spec.kind;
             if workers.is_empty() {

@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-pub use self::decision::{Denied, Effect, Ground, Origin, may};
+pub use self::decision::{Denied, Effect, Origin, TrustBasis, may};
 use self::fleet::FleetKeys;
 pub use self::fleet::{FleetKey, InvalidFleetKey};
 use self::key::{Key, draw_key, read_key, write_key};
 use self::ledger::Ledger;
-pub use self::location::{InvalidLocation, Location, Named};
+pub use self::location::{ArtifactLocation, InvalidLocation, NamedLocation};
 use crate::model::hex::{hex, unhex};
 use crate::model::id::{Entropy, RunId};
 use crate::model::run::{Run, Spec};

@@ -48,36 +48,36 @@ pub(super) struct Keep {
     pub(super) delete_after: Option<Duration>,
     /// Only of a database, and only where the home says so.
     #[serde(deserialize_with = "history")]
-    pub(super) keep_history: Option<History>,
+    pub(super) keep_history: Option<HistoryKept>,
 }
 
 /// For how long a database keeps what has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum History {
+pub enum HistoryKept {
     /// For a time.
     For(Duration),
     /// For ever.
     Forever,
 }
 
-impl History {
+impl HistoryKept {
     /// History goes by the day, and a century is the most.
     const DAYS: std::ops::RangeInclusive<u64> = 1..=36_500;
 }
 
-fn history<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<History>, D::Error> {
+fn history<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HistoryKept>, D::Error> {
     use serde::de::Error;
     let text = String::deserialize(deserializer)?;
     if text == "forever" {
-        return Ok(Some(History::Forever));
+        return Ok(Some(HistoryKept::Forever));
     }
     let keep = parse_duration(&text).map_err(D::Error::custom)?;
-    let (least, most) = (History::DAYS.start(), History::DAYS.end());
+    let (least, most) = (HistoryKept::DAYS.start(), HistoryKept::DAYS.end());
     if keep < Duration::from_secs(least * 86_400) || keep > Duration::from_secs(most * 86_400) {
         let why = format!("history is kept from {least}d to {most}d, or `forever`, and not for `{text}`");
         return Err(D::Error::custom(why));
     }
-    Ok(Some(History::For(keep)))
+    Ok(Some(HistoryKept::For(keep)))
 }
 
 /// What a configuration can say of logs.
@@ -176,7 +176,7 @@ impl Config {
     }
 
     /// For how long a database keeps what has ended, where the home says so.
-    pub fn history(&self) -> Option<History> {
+    pub fn history(&self) -> Option<HistoryKept> {
         self.retention.keep_history
     }
 
@@ -329,8 +329,8 @@ mod tests {
             let config = Config::parse(&format!("[retention]\nkeep_history = \"{text}\""));
             config.map(|config| config.retention.keep_history).map_err(|error| error.message().to_owned())
         };
-        assert_eq!(kept("90d"), Ok(Some(History::For(Duration::from_secs(90 * 86_400)))));
-        assert_eq!(kept("forever"), Ok(Some(History::Forever)));
+        assert_eq!(kept("90d"), Ok(Some(HistoryKept::For(Duration::from_secs(90 * 86_400)))));
+        assert_eq!(kept("forever"), Ok(Some(HistoryKept::Forever)));
         insta::assert_snapshot!(kept("1h").unwrap_err(), @"history is kept from 1d to 36500d, or `forever`, and not for `1h`");
         for nonsense in ["0d", "-1d", "36501d", "never", ""] {
             assert!(kept(nonsense).is_err(), "{nonsense}");

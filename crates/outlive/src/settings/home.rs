@@ -16,7 +16,7 @@ use crate::model::run::Run;
 use crate::model::time::Timestamp;
 use crate::redact::Redactor;
 use crate::registry::Registry;
-use crate::secrets::trust::Named;
+use crate::secrets::trust::NamedLocation;
 use crate::store::Order;
 #[cfg(feature = "object")]
 use crate::store::object::RUNS;
@@ -248,7 +248,7 @@ impl Sweeps {
 
     /// The locations that records of the registry at `url` may have artifacts deleted below, of all writers. A registry
     /// in a directory has none: it may have come with a repository.
-    pub fn locations(&self, url: &str) -> Result<Vec<Named>, Error> {
+    pub fn locations(&self, url: &str) -> Result<Vec<NamedLocation>, Error> {
         let meant = RegistryKey::of(url);
         let mut found = Vec::new();
         for (registry, locations) in &self.artifacts {
@@ -266,7 +266,7 @@ impl Sweeps {
                     let text = Redactor::default().text(text);
                     Error::Invalid(format!("`[sweep.artifacts]`: `{text}` for `{shown}`: {error}"))
                 };
-                found.push(Named::parse(text).map_err(invalid)?);
+                found.push(NamedLocation::parse(text).map_err(invalid)?);
             }
         }
         Ok(found)

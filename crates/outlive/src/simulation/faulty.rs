@@ -22,7 +22,8 @@ use crate::model::id::RunId;
 use crate::model::run::{Event, Key, QueueHead, Run};
 use crate::model::time::Clock;
 use crate::store::{
-    Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+    Beat, BeatReply, Change, Count, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write,
+    WriteOutcome,
 };
 use crate::util::sync::lock;
 
@@ -268,7 +269,7 @@ impl Store for Faulty {
         self.call("counts", |_, _| at_once(self.world.memory.counts())).await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.call("workers", |_, _| at_once(self.world.memory.workers())).await
     }
 

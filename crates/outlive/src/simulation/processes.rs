@@ -19,7 +19,7 @@ use crate::model::policy::{OrphanPolicy, Retry};
 use crate::model::run::{Actor, Command, Key, Run, Spec};
 use crate::ownership::reaper::Reaper;
 use crate::registry::Registry;
-use crate::secrets::trust::Named;
+use crate::secrets::trust::NamedLocation;
 use crate::store::{self, Page};
 use crate::testing::{spec, stranger};
 
@@ -48,7 +48,7 @@ impl Process {
         if role == Role::Reaper && world.plan.planted == Some(Planted::OwnWriteByEquality) {
             registry = registry.recognising_by(|record, _| record.run.ending().is_some());
         }
-        let places = Named::parse(PLACE).expect("the place of artifacts has a name");
+        let places = NamedLocation::parse(PLACE).expect("the place of artifacts has a name");
         let registry = Arc::new(registry.naming_artifacts([places]));
         let worker = registry.worker().expect("a simulated registry has a worker from the start");
         let stands_still_until = Duration::ZERO;

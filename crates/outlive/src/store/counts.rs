@@ -45,9 +45,9 @@ pub(crate) fn evidence(run: &Run) -> Option<String> {
 
 /// Counts runs that are passed one after the other, each with its state.
 #[derive(Debug, Default)]
-pub struct Tally(BTreeMap<(StateName, String, Option<String>), (u64, u64)>);
+pub struct RunCounts(BTreeMap<(StateName, String, Option<String>), (u64, u64)>);
 
-impl Tally {
+impl RunCounts {
     /// Counts one more run, as it is on record.
     pub fn add(&mut self, run: &Run) {
         self.add_as(run.state.name(), run, evidence(run));
@@ -80,7 +80,7 @@ impl Tally {
 pub(crate) async fn read(store: &dyn Store) -> Result<Vec<Count>, Error> {
     let idle = StateName::ALL.into_iter().filter(|state| *state != StateName::Running);
     let mut walk = Pages::from(Filter::in_states(idle), Page::default());
-    let mut tally = Tally::default();
+    let mut tally = RunCounts::default();
     while let Some(records) = walk.next(store).await? {
         records.iter().for_each(|record| tally.add(&record.run));
     }

@@ -15,7 +15,7 @@ mod wire;
 
 use std::sync::Arc;
 
-pub use self::address::{Address, InvalidAddress};
+pub use self::address::{InvalidServerAddress, ServerAddress};
 use self::pool::Lines;
 pub use self::token::{TOKEN_VARIABLE, Token, known_by, proof};
 use self::wire::Handshake;
@@ -40,12 +40,12 @@ struct Inner {
 
 impl HttpStore {
     /// Asks the server at `address` for its registry, and shows it this user's token for it.
-    pub async fn open(address: &Address) -> Result<Self, Error> {
+    pub async fn open(address: &ServerAddress) -> Result<Self, Error> {
         Self::open_as(address, Token::of(address)?).await
     }
 
     /// Opens the registry of a server with this token, or none.
-    pub async fn open_as(address: &Address, token: Option<Token>) -> Result<Self, Error> {
+    pub async fn open_as(address: &ServerAddress, token: Option<Token>) -> Result<Self, Error> {
         let lines = Lines::new(address.clone(), token)?;
         let hello: Handshake = lines.ask("hello", &()).await?;
         if hello.format > FORMAT {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{
     Beat, BeatReply, Count, Cursor, Error, Expect, Listing, Order, OwnershipView, Page, Record, Revision, Rule,
-    Selection, Store, Tally, Worker, Write, WriteOutcome, heads_of, next_due_of, silence,
+    RunCounts, Selection, Store, WorkerRecord, Write, WriteOutcome, heads_of, next_due_of, silence,
 };
 use crate::lifecycle::health::ProcessObserver;
 use crate::lifecycle::{Start, has_room, starts_at};
@@ -35,7 +35,7 @@ struct Inner {
 }
 
 struct WorkerEntry {
-    worker: Worker,
+    worker: WorkerRecord,
     heard: Duration,
     attention: u64,
 }
@@ -147,7 +147,7 @@ impl Inner {
 }
 
 impl WorkerEntry {
-    fn new(worker: Worker) -> Self {
+    fn new(worker: WorkerRecord) -> Self {
         Self { worker, heard: Duration::ZERO, attention: 0 }
     }
 
@@ -218,17 +218,19 @@ impl Store for MemoryStore {
     }
 
     async fn counts(&self) -> Result<Vec<Count>, Error> {
-        let (inner, mut tally) = (self.lock(), Tally::default());
+        let (inner, mut tally) = (self.lock(), RunCounts::default());
         let idle = inner.runs.values().map(|(record, _)| &record.run).filter(|run| run.owner().is_none());
         idle.for_each(|run| tally.add(run));
         Ok(tally.counts())
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let (inner, now) = (self.lock(), self.clock.awake());
-        let seen =
-            |known: &WorkerEntry| Worker { heard: known.heard(now, inner.reachable_since), ..known.worker.clone() };
-        let mut workers: Vec<Worker> = inner.workers.values().map(seen).collect();
+        let seen = |known: &WorkerEntry| WorkerRecord {
+            heard: known.heard(now, inner.reachable_since),
+            ..known.worker.clone()
+        };
+        let mut workers: Vec<WorkerRecord> = inner.workers.values().map(seen).collect();
         workers.sort_by_key(|worker| worker.id);
         Ok(workers)
     }

@@ -33,12 +33,12 @@ use std::sync::{Arc, Mutex};
 
 use crate::util::sync::lock;
 
-pub use self::address::{Address, InvalidAddress, RUNS};
+pub use self::address::{BucketAddress, InvalidBucketAddress, RUNS};
 pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
 use self::cache::Cache;
 use self::ended::EndedRecords;
 pub(crate) use self::neighbours::{records_below, registries_at};
-pub use self::probe::{Finding, Probed};
+pub use self::probe::{BucketFinding, Probed};
 use self::server_time::Dates;
 pub use self::server_time::ServerTime;
 pub use self::wire::Counted;
@@ -61,7 +61,7 @@ pub struct ObjectStore {
 }
 
 struct Inner {
-    address: Address,
+    address: BucketAddress,
     bucket: Bucket,
     /// What tells this registry from any other.
     id: Mutex<String>,
@@ -83,7 +83,7 @@ struct Inner {
 impl ObjectStore {
     /// Opens the registry at `address`. It is made if it is missing, by the first process, on a server that keeps to its
     /// conditions and on no other.
-    pub async fn open(address: &Address) -> Result<Self, Error> {
+    pub async fn open(address: &BucketAddress) -> Result<Self, Error> {
         let store = Self::at(address, system_time())?;
         let opening = store.clone();
         io_thread::spawn(move || async move { opening.open_charter(true).await }).await?;
@@ -93,7 +93,7 @@ impl ObjectStore {
     /// Opens the registry at `address` for reading. Nothing is written, so that read permission suffices; without a
     /// registry there, the records of other writers are read and [`ObjectStore::id`] is empty. A failing request is
     /// repeated for at most `patience`; absent means as long as for a store that writes.
-    pub async fn read(address: &Address, patience: Option<std::time::Duration>) -> Result<Self, Error> {
+    pub async fn read(address: &BucketAddress, patience: Option<std::time::Duration>) -> Result<Self, Error> {
         let mut store = Self::at(address, system_time())?;
         if let Some(inner) = Arc::get_mut(&mut store.inner) {
             inner.read_only = true;
@@ -107,7 +107,7 @@ impl ObjectStore {
     /// Opens a registry on a server that is known to keep to its conditions, with an injected clock. For tests.
     #[cfg(any(test, feature = "testing"))]
     pub async fn open_by(
-        address: &Address,
+        address: &BucketAddress,
         time: Arc<dyn ServerTime>,
         patience: std::time::Duration,
     ) -> Result<Self, Error> {
@@ -120,7 +120,7 @@ impl ObjectStore {
         Ok(store)
     }
 
-    fn at(address: &Address, time: Arc<dyn ServerTime>) -> Result<Self, Error> {
+    fn at(address: &BucketAddress, time: Arc<dyn ServerTime>) -> Result<Self, Error> {
         let bucket = Bucket::new(address, time).map_err(|error| Error::Unsupported(error.to_string()))?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -144,7 +144,7 @@ impl ObjectStore {
     }
 
     /// Where it is.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &BucketAddress {
         &self.inner.address
     }
 

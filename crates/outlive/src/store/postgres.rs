@@ -33,11 +33,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-pub use self::address::{Address, SCHEMA};
+pub use self::address::{DatabaseAddress, SCHEMA};
 use self::clock::ServerClock;
 use self::dialect::Dialect;
 pub use self::dialect::Feature;
-pub use self::examine::Finding;
+pub use self::examine::DatabaseFinding;
 #[doc(hidden)]
 pub use self::foreign::{ForeignRow, ForeignRows, ForeignTables};
 use self::maintenance::MaintenanceState;
@@ -80,20 +80,20 @@ struct Inner {
 
 impl PostgresStore {
     /// Opens the registry at `address`. It is made if it is missing, by the first process.
-    pub async fn open(address: &Address) -> Result<Self, Error> {
+    pub async fn open(address: &DatabaseAddress) -> Result<Self, Error> {
         let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
         let made = schema::open(&links, &schema, address, &clock).await?;
         Ok(Self::over(links, schema, made, clock))
     }
 
     /// Opens the registry at `address` to be read: nothing is made, and a server that can only be read will do.
-    pub async fn read(address: &Address) -> Result<Self, Error> {
+    pub async fn read(address: &DatabaseAddress) -> Result<Self, Error> {
         let none = || Error::Unavailable(format!("`{address}`: there is no registry of this format in the schema"));
         Self::open_existing(address).await?.ok_or_else(none)
     }
 
     /// Opens the registry at `address` to be read; none where there is none of this format.
-    pub async fn open_existing(address: &Address) -> Result<Option<Self>, Error> {
+    pub async fn open_existing(address: &DatabaseAddress) -> Result<Option<Self>, Error> {
         let (links, schema, clock) = (Pool::new(address.clone()), address.quoted_schema(), Arc::default());
         let made = schema::find(&links, &schema, address, &clock).await?;
         Ok(made.map(|made| Self::over(links, schema, made, clock)))

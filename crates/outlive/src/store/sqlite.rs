@@ -45,7 +45,7 @@ use rusqlite::Connection;
 use self::corrupt_rows::Damage;
 use self::directory::Place;
 pub use self::directory::Sharing;
-pub use self::doctor::Finding;
+pub use self::doctor::RegistryFinding;
 pub use self::hook_receipts::HookReceipts;
 use self::notify::Noted;
 pub(crate) use self::notify::bell;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::proxy::Request;
 use crate::store::Store;
-use crate::store::http::Address;
+use crate::store::http::ServerAddress;
 use crate::store::http::server::{ServeContext, answer};
 
 /// A server on a port of the loopback. It lends for as long as the process lives.
@@ -36,7 +36,7 @@ impl Lender {
     }
 
     /// Where it is.
-    pub fn address(&self) -> Address {
+    pub fn address(&self) -> ServerAddress {
         format!("http://127.0.0.1:{}", self.port).parse().unwrap()
     }
 }

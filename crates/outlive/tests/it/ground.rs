@@ -19,7 +19,7 @@ use outlive::store::object::{ObjectStore, ServerTime};
 use outlive::store::postgres::{Feature, PostgresStore};
 use outlive::store::sqlite::{Sharing, SqliteStore};
 use outlive::store::{
-    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write, WriteOutcome,
 };
 use outlive::testing::ManualClock;
 use outlive::testing::bucket::{Bucket, KEY, url_at};
@@ -262,7 +262,7 @@ impl Store for ByOurClock {
         self.tell().counts().await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.tell().workers().await
     }
 

@@ -17,8 +17,8 @@ use outlive::lifecycle::{Start, is_start};
 use outlive::run::{Event, Hold, Key, LastHeartbeat, QueueHead, Run, Spec, State};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
-    Beat, BeatReply, Change, Count, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, Worker, Write,
-    WriteOutcome,
+    Beat, BeatReply, Change, Count, Error, Expect, Listing, Order, Page, Record, Rule, Selection, Store, WorkerRecord,
+    Write, WriteOutcome,
 };
 use outlive::testing::ManualClock;
 use outlive::time::{Clock, Timestamp};
@@ -462,7 +462,7 @@ impl Store for Mutant {
         Ok(counts)
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let mut workers = self.inner.workers().await?;
         workers.retain(|worker| !self.notes().left.contains(&worker.id));
         for worker in &mut workers {

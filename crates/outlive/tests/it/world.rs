@@ -17,7 +17,7 @@ use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Event, Key, QueueHead, Spec};
 use outlive::store::{
-    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write, WriteOutcome,
 };
 use outlive::testing::{ManualClock, SeededEntropy, person};
 
@@ -241,7 +241,7 @@ impl Store for Watched {
         self.inner.counts().await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.before("workers")?;
         self.inner.workers().await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlive::error::Error;
 #[cfg(feature = "postgres")]
-use outlive::store::postgres::{Address, ForeignRow, ForeignRows, ForeignTables};
+use outlive::store::postgres::{DatabaseAddress, ForeignRow, ForeignRows, ForeignTables};
 
 /// The longest line that is read: more than any input of a run may have.
 const LINE_LIMIT: u64 = 16 << 20;
@@ -37,8 +37,9 @@ impl Source {
             return Ok(Self::Lines(Box::new(BufReader::new(std::io::stdin()))));
         }
         #[cfg(feature = "postgres")]
-        if Address::is_meant(from) {
-            let address: Address = from.parse().map_err(|error| Error::Invalid(format!("`--from-sql`: {error}")))?;
+        if DatabaseAddress::is_meant(from) {
+            let address: DatabaseAddress =
+                from.parse().map_err(|error| Error::Invalid(format!("`--from-sql`: {error}")))?;
             let tables = ForeignTables { runs: table.into(), replicas: replicas.into() };
             return Ok(Self::Database(ForeignRows::read(&address, &tables)?));
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
-use outlive::index::Address;
+use outlive::index::SourceAddress;
 use outlive::lifecycle::Verdict;
 use outlive::lifecycle::health::{RunStatus, see};
 use outlive::policy::{Lease, OrphanPolicy};
@@ -79,7 +79,7 @@ impl EntryFlags {
             None => repository()?.display().to_string(),
         };
         // Its runs are found from anywhere from now on.
-        for address in Address::in_directory(Path::new(&repo)).unwrap_or_default() {
+        for address in SourceAddress::in_directory(Path::new(&repo)).unwrap_or_default() {
             let _ = address.register(&home()?, SystemClock.now());
         }
         let mut spec = Spec { kind: EXTERNAL_KIND.into(), command: None, queued: true, ..spec };

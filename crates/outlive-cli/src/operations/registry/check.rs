@@ -45,7 +45,7 @@ impl Operate for Check {
 
     async fn operate(self, context: &Context) -> Result<BucketCheck, Error> {
         let url = match context.location()? {
-            Location::Url(url) if outlive::store::object::Address::is_meant(&url) => url,
+            Location::Url(url) if outlive::store::object::BucketAddress::is_meant(&url) => url,
             _ => {
                 let place = context.place()?;
                 return Err(Error::Invalid(format!("`{place}` is no bucket; `outlive doctor` looks it over")));
@@ -55,7 +55,7 @@ impl Operate for Check {
         let place = context.place()?;
         let Some(bucket) = registry.bucket() else { return Err(Error::Invalid(format!("`{place}` is no bucket"))) };
         let probed = bucket.check().await?;
-        let line = |finding: &outlive::store::object::Finding| CheckLine {
+        let line = |finding: &outlive::store::object::BucketFinding| CheckLine {
             what: finding.what.into(),
             wrong: finding.wrong.clone(),
             unproven: finding.unproven.clone(),

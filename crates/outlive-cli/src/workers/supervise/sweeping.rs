@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, sweep};
+use outlive::engine::sweeper::{SweepReport, sweep};
 use outlive::error::Error;
 use outlive::settings::Sweeps;
 use serde_json::json;
@@ -18,7 +18,7 @@ pub(super) struct Sweeping {
     /// When a sweep was last begun here, whatever came of it.
     begun: Option<Duration>,
     /// A sweep that is under way, on a thread of its own: it may take long, and nothing else waits for it.
-    thread: Option<JoinHandle<Result<Report, Error>>>,
+    thread: Option<JoinHandle<Result<SweepReport, Error>>>,
 }
 
 impl Sweeping {
@@ -68,7 +68,7 @@ impl Supervising<'_> {
         if let Err(error) = swept::note(self.registry, self.registry.clock().now()) {
             self.say("sweep", &json!({ "error": error.to_string() }), &format!("the next may come too soon: {error}"));
         }
-        let Report { objects, bytes, left, problems, forgotten, .. } = &report;
+        let SweepReport { objects, bytes, left, problems, forgotten, .. } = &report;
         if *objects + *left == 0 && problems.is_empty() && forgotten.is_empty() {
             return;
         }

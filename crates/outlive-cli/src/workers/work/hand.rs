@@ -98,7 +98,7 @@ pub fn words(
 /// many.
 fn sparing(registry: &str) -> String {
     #[cfg(feature = "postgres")]
-    if postgres::Address::is_meant(registry) && !registry.contains("connections=") {
+    if postgres::DatabaseAddress::is_meant(registry) && !registry.contains("connections=") {
         let joint = if registry.contains('?') { '&' } else { '?' };
         return format!("{registry}{joint}connections=1");
     }

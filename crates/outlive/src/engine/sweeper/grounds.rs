@@ -10,7 +10,7 @@ use super::location::{Place, Reach};
 use super::naming::name_of;
 use super::objects::Machine;
 use super::records::{Recorded, by_run};
-use super::{Line, Problem, Report, over_since};
+use super::{Line, SweepProblem, SweepReport, over_since};
 use crate::model::id::RunId;
 use crate::model::run::Run;
 use crate::model::time::Timestamp;
@@ -40,7 +40,7 @@ impl Ground {
     }
 
     /// Reports the runs of a ground that was not opened: those that would have been swept.
-    pub(super) fn tell_denied(&self, now: Timestamp, report: &mut Report) {
+    pub(super) fn tell_denied(&self, now: Timestamp, report: &mut SweepReport) {
         for Recorded { run, .. } in &self.runs {
             let Some(why) = self.denied.get(&run.id).filter(|_| over_since(run, now).is_ok()) else { continue };
             let prefix = format!("{}/{}/run_id={}", self.named, self.shards, name_of(run));
@@ -51,7 +51,7 @@ impl Ground {
 }
 
 /// All grounds of a registry's runs, opened where a record is trusted with them.
-pub(super) fn grounds(registry: &Registry, runs: &[Run], machine: &Machine, report: &mut Report) -> Vec<Ground> {
+pub(super) fn grounds(registry: &Registry, runs: &[Run], machine: &Machine, report: &mut SweepReport) -> Vec<Ground> {
     let mut grounds: BTreeMap<(String, String), Vec<Run>> = BTreeMap::new();
     for run in runs {
         let Some(output) = &run.spec.output else { continue };
@@ -67,7 +67,7 @@ pub(super) fn grounds(registry: &Registry, runs: &[Run], machine: &Machine, repo
         let place = reach.and_then(|reach| match Place::new(&named, &reach, all.clone(), machine) {
             Ok(place) => Some(place),
             Err(why) => {
-                report.problems.push(Problem { what: named.clone(), why });
+                report.problems.push(SweepProblem { what: named.clone(), why });
                 None
             }
         });
@@ -86,8 +86,8 @@ fn decide<'a>(
     let address = registry.bucket().map(|bucket| bucket.address());
     for Recorded { run, .. } in runs {
         match may(Effect::Delete, run, origin) {
-            Ok(trust::Ground::Registry) => reach = address.map(Reach::Registry),
-            Ok(trust::Ground::Named(named)) => reach = Some(Reach::Named(named)),
+            Ok(trust::TrustBasis::Registry) => reach = address.map(Reach::Registry),
+            Ok(trust::TrustBasis::Named(named)) => reach = Some(Reach::Named(named)),
             Ok(_) => reach = reach.or(Some(Reach::Signed(address))),
             Err(why) => drop(denied.insert(run.id, why.to_string())),
         }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 
-use super::manifest::{LIMIT, Names, means_attempts, texts};
+use super::manifest::{LIMIT, ManifestNames, means_attempts, texts};
 use super::objects::{Machine, Objects};
 use crate::model::time::Timestamp;
-use crate::secrets::trust::{Location, Named};
+use crate::secrets::trust::{ArtifactLocation, NamedLocation};
 use crate::store::Error;
-use crate::store::object::{Address, Bucket, InvalidAddress, Listed, system_time};
+use crate::store::object::{Bucket, BucketAddress, InvalidBucketAddress, Listed, system_time};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";
@@ -39,7 +39,7 @@ pub(super) struct Place {
     /// The directory that it is, if it is one.
     directory: Option<PathBuf>,
     /// Or the bucket that it is in, and where.
-    bucket: Option<(Bucket, Address)>,
+    bucket: Option<(Bucket, BucketAddress)>,
     /// The prefix of that bucket that the user vouches for: it, or one above.
     vouched: String,
     /// Only trees that belong to this user may be deleted.
@@ -51,11 +51,11 @@ pub(super) struct Place {
 /// How a place is reached. A record names where it is, and never how it is reached.
 pub(super) enum Reach<'a> {
     /// It is below the prefix of the registry, and reached as the registry is.
-    Registry(&'a Address),
+    Registry(&'a BucketAddress),
     /// The user's configuration names it, or a location above it.
-    Named(&'a Named),
+    Named(&'a NamedLocation),
     /// This user's signature vouches for it. A bucket is reached as the registry is, or as the environment says.
-    Signed(Option<&'a Address>),
+    Signed(Option<&'a BucketAddress>),
 }
 
 impl Place {
@@ -79,16 +79,16 @@ impl Place {
                 shards,
             });
         }
-        match Location::parse(named).map_err(|error| error.to_string())? {
-            Location::Bucket { prefix, .. } => Self::bucket(named, &prefix, reach, shards),
-            Location::Directory(path) => Self::directory(&path, reach, shards),
+        match ArtifactLocation::parse(named).map_err(|error| error.to_string())? {
+            ArtifactLocation::Bucket { prefix, .. } => Self::bucket(named, &prefix, reach, shards),
+            ArtifactLocation::Directory(path) => Self::directory(&path, reach, shards),
         }
     }
 
     fn bucket(named: &str, prefix: &str, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
         let via = match reach {
             Reach::Registry(address) => Some((*address).clone()),
-            Reach::Named(via) => Some(via.url.parse().map_err(|error: InvalidAddress| error.to_string())?),
+            Reach::Named(via) => Some(via.url.parse().map_err(|error: InvalidBucketAddress| error.to_string())?),
             Reach::Signed(registry) => registry.cloned(),
         };
         let address = via.as_ref().map_or_else(|| named.parse(), |via| via.beside(named));
@@ -106,7 +106,7 @@ impl Place {
     fn directory(path: &Path, reach: &Reach<'_>, shards: Arc<BTreeSet<String>>) -> Result<Self, String> {
         let text = path.to_str().ok_or("its path is no text")?;
         let directory = std::fs::canonicalize(path).map_err(|error| format!("`{text}`: {error}"))?;
-        if let Reach::Named(Named { location: Location::Directory(named), .. }) = reach
+        if let Reach::Named(NamedLocation { location: ArtifactLocation::Directory(named), .. }) = reach
             && !std::fs::canonicalize(named).is_ok_and(|named| directory.starts_with(named))
         {
             return Err(format!("`{text}` leads out of `{}`, which is the location that was named", named.display()));
@@ -121,7 +121,7 @@ impl Place {
     }
 
     /// The bucket that it is in, and where in it.
-    pub(super) fn in_bucket(&self) -> Option<(&Bucket, &Address)> {
+    pub(super) fn in_bucket(&self) -> Option<(&Bucket, &BucketAddress)> {
         self.bucket.as_ref().map(|(bucket, address)| (bucket, address))
     }
 
@@ -162,7 +162,7 @@ impl Place {
     }
 
     /// Whether it is in that bucket.
-    pub(super) fn is_in(&self, bucket: &Address) -> bool {
+    pub(super) fn is_in(&self, bucket: &BucketAddress) -> bool {
         self.bucket.as_ref().is_some_and(|(_, address)| address.is_same_bucket(bucket))
     }
 
@@ -209,10 +209,10 @@ impl Place {
     }
 
     /// What a manifest names below this place.
-    pub(super) async fn names_in(&self, manifest: &str, winners: Option<&str>) -> Result<Names, String> {
+    pub(super) async fn names_in(&self, manifest: &str, winners: Option<&str>) -> Result<ManifestNames, String> {
         let path = self.below(manifest).ok_or_else(|| format!("`{manifest}` is not below `{}`", self.shown))?;
         let bytes = self.read(&path).await?.ok_or_else(|| format!("there is no `{}`", self.shown(&path)))?;
-        let mut names = Names::default();
+        let mut names = ManifestNames::default();
         for text in texts(&bytes, winners).map_err(|why| format!("`{}`: {why}", self.shown(&path)))? {
             // What is above the trees of runs, as the word `shards` is, names nothing of any of them.
             let is_of_run = |path: &String| {
@@ -229,7 +229,7 @@ impl Place {
     }
 
     /// What the manifest names that the pointer points at, and where that is; nothing where there is no pointer.
-    pub(super) async fn names_by_pointer(&self) -> Result<(Names, Vec<String>), String> {
+    pub(super) async fn names_by_pointer(&self) -> Result<(ManifestNames, Vec<String>), String> {
         let Some(bytes) = self.read(POINTER).await? else {
             let is_there = |dir: &PathBuf| dir.join(POINTER).symlink_metadata().is_ok();
             return match self.directory.as_ref().is_some_and(is_there) {
@@ -243,7 +243,7 @@ impl Place {
             Ok(said) => said,
             Err(_) => vec![String::from_utf8(bytes).map_err(|_| format!("`{POINTER}` is no text"))?.trim().to_owned()],
         };
-        let mut names = Names::default();
+        let mut names = ManifestNames::default();
         let mut pointed = Vec::new();
         for path in said.iter().filter_map(|text| self.below(text)) {
             // Of what it says, what is there is what it points at.

@@ -15,7 +15,7 @@ pub(super) const LIMIT: usize = 64 << 20;
 
 /// Paths below a place: each names an object, or everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct ManifestNames {
     paths: BTreeSet<String>,
     /// What is said of runs or attempts in other words than those that lead there.
     unclear: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub struct Names {
     said_ends: BTreeSet<String>,
 }
 
-impl Names {
+impl ManifestNames {
     /// The union of these names and those of another.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn b08_attempt_1_is_not_attempt_10() {
-        let mut names = Names::default();
+        let mut names = ManifestNames::default();
         names.insert("shards/run_id=a/db=00000/attempt=1");
         assert!(names.cover("shards/run_id=a/db=00000/attempt=1/x"));
         assert!(!names.cover("shards/run_id=a/db=00000/attempt=10/x"));
@@ -235,11 +235,11 @@ mod tests {
         assert!(!names.names_any_below("shards/run_id=") && !names.cover("shards/run_id=a/db=00000"));
         assert_eq!(
             (names.within("shards/run_id=a"), names.within("shards/run_id=ab")),
-            (names.clone(), Names::default())
+            (names.clone(), ManifestNames::default())
         );
         assert_eq!(
             (names.outside("shards/run_id=a"), names.outside("shards/run_id=")),
-            (Names::default(), names.clone())
+            (ManifestNames::default(), names.clone())
         );
         names.insert("shards");
         assert!(names.within("shards/run_id=ab").cover("shards/run_id=ab/x"), "what is above it names it too");
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn whatever_may_mean_an_object_of_a_plain_tree_keeps_it() {
         let may = |text: &str, within: &str| {
-            let mut names = Names::default();
+            let mut names = ManifestNames::default();
             names.insert_said(text);
             names.may_mean(within)
         };

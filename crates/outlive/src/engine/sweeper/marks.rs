@@ -1,7 +1,7 @@
 //! Marks: a run is marked before anything of it is deleted, and looked at again before every batch where it bears no mark.
 
 use super::pass::{Pass, Subject};
-use super::{Decision, Line, Problem, Reason, over_since};
+use super::{Decision, Line, Reason, SweepProblem, over_since};
 use crate::error::Error;
 use crate::lifecycle::Action;
 use crate::model::owner::{HostContext, Liveness};
@@ -113,7 +113,7 @@ impl Pass<'_> {
             };
             let Err(error) = done else { continue };
             let what = subject.line.prefix.clone();
-            self.problems.push(Problem { what, why: format!("{reason}, which could not be recorded: {error}") });
+            self.problems.push(SweepProblem { what, why: format!("{reason}, which could not be recorded: {error}") });
             // A store that does not answer is not asked for the others either.
             if matches!(&error, Error::Store(error) if error.is_transient()) {
                 return;

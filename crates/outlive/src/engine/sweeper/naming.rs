@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::location::Place;
-use super::manifest::{Names, plainly};
+use super::manifest::{ManifestNames, plainly};
 use crate::model::run::Run;
 use crate::store;
 
@@ -45,9 +45,13 @@ pub(super) fn manifests_by_run<'a>(
 }
 
 /// What the manifests of a run name: those that its records name, and what is there that says it is of it.
-pub(super) async fn names(place: &Place, run: &Run, references: &BTreeSet<&String>) -> Option<Result<Names, String>> {
+pub(super) async fn names(
+    place: &Place,
+    run: &Run,
+    references: &BTreeSet<&String>,
+) -> Option<Result<ManifestNames, String>> {
     let winners = run.spec.output.as_ref().and_then(|output| output.winners.as_deref());
-    let mut all: Option<Result<Names, String>> = None;
+    let mut all: Option<Result<ManifestNames, String>> = None;
     for reference in references {
         let named = place.names_in(reference, winners).await;
         all = Some(match (all, named) {
@@ -64,8 +68,8 @@ pub(super) async fn understood(
     place: &Place,
     run: &Run,
     own: &BTreeSet<String>,
-    names: Names,
-) -> Result<Names, String> {
+    names: ManifestNames,
+) -> Result<ManifestNames, String> {
     if let Some(first) = names.unclear().next() {
         let place = place.shown("");
         return Err(format!("its manifest names `{first}`, which leads nowhere in `{}`", place.trim_end_matches('/')));
@@ -83,8 +87,8 @@ async fn names_in_plain_tree(
     place: &Place,
     tree: &str,
     own: &BTreeSet<String>,
-    mut names: Names,
-) -> Result<Names, String> {
+    mut names: ManifestNames,
+) -> Result<ManifestNames, String> {
     if let Some(pattern) = names.said().find(|text| text.contains(['*', '{', '['])) {
         return Err(format!("it names `{pattern}`, which may mean anything"));
     }

@@ -8,7 +8,7 @@ use super::naming::name_of;
 use super::records::name_in_key;
 use crate::model::id::RunId;
 use crate::store::Error;
-use crate::store::object::{Address, records_below, registries_at, spawn};
+use crate::store::object::{BucketAddress, records_below, registries_at, spawn};
 
 /// What other registries have records of.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(super) struct Neighbours {
 }
 
 /// The records of other registries at a place in a bucket and above it. `own` is the registry that is swept.
-pub(super) async fn neighbours(place: &Place, own: Option<&Address>) -> Result<Neighbours, Error> {
+pub(super) async fn neighbours(place: &Place, own: Option<&BucketAddress>) -> Result<Neighbours, Error> {
     let mut found = Neighbours::default();
     let Some((bucket, address)) = place.in_bucket() else { return Ok(found) };
     let own = own.filter(|own| own.is_same_bucket(address)).map(|own| (own.prefix.clone(), own.runs.clone()));

@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::forget::{Sight, forget, forgettable};
 use super::grounds::{Ground, grounds};
 use super::location::{Found, Place};
-use super::manifest::{Names, plainly};
+use super::manifest::{ManifestNames, plainly};
 use super::naming::{manifests_by_run, may_name, name_of, names, understood};
 use super::neighbours::neighbours;
 use super::objects::Machine;
 use super::records::{AllRecords, Recorded, everything};
 use super::trees::clashes;
-use super::{Decision, Line, Problem, Reason, Report, SweepInput, SweepPolicy, all_over_since, decide};
+use super::{Decision, Line, Reason, SweepInput, SweepPolicy, SweepProblem, SweepReport, all_over_since, decide};
 use crate::error::Error;
 use crate::model::id::RunId;
 use crate::model::run::{Run, State};
@@ -26,7 +26,7 @@ use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
 
 /// Looks at the artifacts of every run, and deletes what no run needs; with `dry_run` only says what it would, after a reap.
-pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<Report, Error> {
+pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<SweepReport, Error> {
     sweep_from(&Machine::here(), registry, spare, dry_run).await
 }
 
@@ -36,8 +36,8 @@ pub(crate) async fn sweep_from(
     registry: &Registry,
     spare: &SweepPolicy,
     dry_run: bool,
-) -> Result<Report, Error> {
-    let mut report = Report { dry_run, ..Report::default() };
+) -> Result<SweepReport, Error> {
+    let mut report = SweepReport { dry_run, ..SweepReport::default() };
     // A run that is made from here on may have a record that is not read.
     let began = machine.clock.since_boot();
     let mut known = everything(registry, &mut report).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn sweep_from(
                 trees.extend(others);
                 passes.push((named, pass));
             }
-            Err(error) => report.problems.push(Problem { what: named, why: error.to_string() }),
+            Err(error) => report.problems.push(SweepProblem { what: named, why: error.to_string() }),
         }
     }
     let clashes = clashes(trees);
@@ -69,7 +69,7 @@ pub(crate) async fn sweep_from(
         pass.leave_alone(&clashes, &known.unreadable);
         match pass.walk(dry_run).await {
             Ok(()) => bare.extend(pass.bare()),
-            Err(error) => report.problems.push(Problem { what: named, why: error.to_string() }),
+            Err(error) => report.problems.push(SweepProblem { what: named, why: error.to_string() }),
         }
         pass.tell(&mut report);
     }
@@ -88,7 +88,7 @@ pub(crate) async fn sweep_from(
 /// Has every pass know what the manifests of all others name: the trees of one place may be laid out in several ways, and
 /// what leads nowhere in one place may lead somewhere in another.
 fn share_names(passes: &mut [(String, Pass<'_>)]) {
-    let mut borrowed: HashMap<String, Names> = HashMap::new();
+    let mut borrowed: HashMap<String, ManifestNames> = HashMap::new();
     let mut unclear = Vec::new();
     for (_, pass) in passes.iter_mut() {
         let names = borrowed.entry(pass.place.tree("")).or_default();
@@ -108,7 +108,7 @@ async fn forget_old(
     bare: &BTreeSet<RunId>,
     spare: &SweepPolicy,
     after: Duration,
-    report: &mut Report,
+    report: &mut SweepReport,
 ) -> Result<(), Error> {
     let due = forgettable(&Sight { runs: &known.runs, bare, now: known.now }, spare, after);
     if report.dry_run {
@@ -127,7 +127,7 @@ pub(super) struct Subject {
     pub(super) writers: Vec<Run>,
     rank: usize,
     /// What its manifests name; none where it has none.
-    manifest: Option<Result<Names, String>>,
+    manifest: Option<Result<ManifestNames, String>>,
     /// What was decided, once something of it was found.
     pub(super) decision: Option<Decision>,
     pub(super) is_marked: bool,
@@ -150,9 +150,9 @@ pub(super) struct Pass<'a> {
     pub(super) now: Timestamp,
     /// What was put since then stays, by the place's own clock.
     cutoff: Timestamp,
-    pointer: Result<Names, String>,
+    pointer: Result<ManifestNames, String>,
     /// What manifests name outside the trees of their own runs.
-    borrowed: Names,
+    borrowed: ManifestNames,
     /// What manifests say of runs in words that lead nowhere.
     unclear: Vec<String>,
     /// By what they are called in paths.
@@ -165,7 +165,7 @@ pub(super) struct Pass<'a> {
     unknown: BTreeMap<String, u64>,
     /// What is to be deleted next: the run, the path, its size.
     batch: Vec<(String, String, u64)>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<SweepProblem>,
 }
 
 impl<'a> Pass<'a> {
@@ -204,8 +204,8 @@ impl<'a> Pass<'a> {
             spare,
             now,
             cutoff,
-            pointer: Ok(Names::default()),
-            borrowed: Names::default(),
+            pointer: Ok(ManifestNames::default()),
+            borrowed: ManifestNames::default(),
             unclear,
             subjects: BTreeMap::new(),
             denied,
@@ -412,7 +412,7 @@ impl<'a> Pass<'a> {
         let left: HashMap<String, store::Error> = self.place.delete(&paths).await?.into_iter().collect();
         if let Some((path, error)) = left.iter().next() {
             let (what, why) = (self.place.shown(path), format!("{} objects could not be deleted: {error}", left.len()));
-            self.problems.push(Problem { what, why });
+            self.problems.push(SweepProblem { what, why });
         }
         for (name, path, size) in going {
             let Some(subject) = self.subjects.get_mut(&name) else { continue };
@@ -443,18 +443,17 @@ impl<'a> Pass<'a> {
         self.place.keeps_versions() || self.registry.bucket().filter(same).is_some_and(ObjectStore::keeps_versions)
     }
 
-    fn tell(self, report: &mut Report) {
+    fn tell(self, report: &mut SweepReport) {
         if self.keeps_versions() {
             report.versioned.push(self.place.shown("").trim_end_matches('/').to_owned());
         }
         report.problems.extend(self.problems);
         for (name, objects) in self.unknown {
             let why = format!("{objects} objects of a run that no record is of; nothing of it is touched");
-            report
-                .problems
-                .push(Problem {
-                    what: format!("{}/…/run_id={name}", self.place.shown("").trim_end_matches('/')), why
-                });
+            report.problems.push(SweepProblem {
+                what: format!("{}/…/run_id={name}", self.place.shown("").trim_end_matches('/')),
+                why,
+            });
         }
         let mut subjects: Vec<Subject> = self.subjects.into_values().collect();
         subjects.sort_by_key(|subject| subject.line.id);
@@ -466,7 +465,7 @@ impl<'a> Pass<'a> {
                     if line.objects > 0 { report.swept.push(line) } else { report.kept.push(line) }
                 }
                 Some(Decision::Keep(Reason::Problem(why))) => {
-                    report.problems.push(Problem { what: line.prefix.clone(), why: why.clone() });
+                    report.problems.push(SweepProblem { what: line.prefix.clone(), why: why.clone() });
                     line.reason = why;
                     report.kept.push(line);
                 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::naming::name_of;
-use super::{Problem, Report};
+use super::{SweepProblem, SweepReport};
 use crate::error::Error;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
@@ -29,11 +29,11 @@ pub(super) fn name_in_key(key: &str) -> Option<String> {
 }
 
 /// Reads all records of a registry.
-pub(super) async fn everything(registry: &Registry, report: &mut Report) -> Result<AllRecords, Error> {
+pub(super) async fn everything(registry: &Registry, report: &mut SweepReport) -> Result<AllRecords, Error> {
     if let Some(bucket) = registry.bucket() {
         let (records, unreadable, now) = bucket.everything().await?;
         let names = unreadable.iter().filter_map(|(key, _)| name_in_key(key)).collect();
-        let problem = |(what, error): (String, store::Error)| Problem { what, why: error.to_string() };
+        let problem = |(what, error): (String, store::Error)| SweepProblem { what, why: error.to_string() };
         report.problems.extend(unreadable.into_iter().map(problem));
         let dated = |record: &Record| {
             let mut run = record.run.clone();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::state::State;
 use super::{STATE_LIMIT, unread};
-use crate::index::record::{Lifecycle, Record};
+use crate::index::record::{IndexRecord, Lifecycle};
 use crate::util::files;
 
 /// A task that waits or runs. Its fields are copied from the run's state; what is absent there is null.
@@ -56,7 +56,7 @@ pub struct NextSteps {
 
 impl NextSteps {
     /// Reads the state of a run, and says what to do next with it. At most `limit` tasks are named.
-    pub fn of(record: &Record, limit: usize) -> Result<Self, String> {
+    pub fn of(record: &IndexRecord, limit: usize) -> Result<Self, String> {
         let dir = record.run_dir.as_deref().ok_or("it has no directory")?;
         let handle = files::open_dir(rustix::fs::CWD, Path::new(dir)).map_err(|error| error.to_string())?;
         let bytes = files::read(&handle, Path::new("state.json"), STATE_LIMIT);

@@ -5,7 +5,7 @@
 //! user has named. It opens nothing. What cannot be decided is denied.
 
 use super::Trust;
-use super::location::{Location, Named};
+use super::location::{ArtifactLocation, NamedLocation};
 use crate::model::id::RunId;
 use crate::model::run::{Actor, Run, StateName};
 
@@ -28,7 +28,7 @@ pub enum Effect {
 
 /// What a granted effect rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ground<'a> {
+pub enum TrustBasis<'a> {
     /// The effect needs no trust.
     None,
     /// The signature of this user, or of a fleet that this user joined, for this registry.
@@ -38,7 +38,7 @@ pub enum Ground<'a> {
     /// The artifacts are below the prefix of the registry, which the user named.
     Registry,
     /// The artifacts are below a location that the user's configuration names for this registry.
-    Named(&'a Named),
+    Named(&'a NamedLocation),
 }
 
 /// Why an effect is denied.
@@ -90,20 +90,20 @@ pub struct Origin<'a> {
     /// The identities of the registry. None of a copy that has not been written to: its name is the original's.
     pub identities: Vec<String>,
     /// The prefix of a registry in a bucket.
-    pub prefix: Option<Location>,
+    pub prefix: Option<ArtifactLocation>,
     /// Locations that the user's configuration names for this registry.
-    pub named: &'a [Named],
+    pub named: &'a [NamedLocation],
 }
 
 /// Whether a record may have an effect, and what that rests on.
-pub fn may<'a>(effect: Effect, run: &Run, origin: &'a Origin<'_>) -> Result<Ground<'a>, Denied> {
+pub fn may<'a>(effect: Effect, run: &Run, origin: &'a Origin<'_>) -> Result<TrustBasis<'a>, Denied> {
     let is_signed = || origin.trust.is_some_and(|trust| trust.has_signed(run, &origin.identities));
     match effect {
-        Effect::Show => Ok(Ground::None),
+        Effect::Show => Ok(TrustBasis::None),
         Effect::Execute if run.copied => Err(Denied::Copied),
-        Effect::Execute if is_signed() => Ok(Ground::Signature),
+        Effect::Execute if is_signed() => Ok(TrustBasis::Signature),
         Effect::Execute => match origin.trust {
-            Some(trust) if trust.has_allowed(run, &origin.identities) => Ok(Ground::Allowance),
+            Some(trust) if trust.has_allowed(run, &origin.identities) => Ok(TrustBasis::Allowance),
             _ => Err(Denied::Stranger { made_by: run.spec.created_by.clone() }),
         },
         Effect::Start => {
@@ -116,17 +116,17 @@ pub fn may<'a>(effect: Effect, run: &Run, origin: &'a Origin<'_>) -> Result<Grou
         Effect::Connect | Effect::Read | Effect::Delete => {
             let nowhere = || Denied::Nowhere("the record names no location".into());
             let output = run.spec.output.as_ref().ok_or_else(nowhere)?;
-            let location = Location::parse(&output.prefix).map_err(|why| Denied::Nowhere(why.to_string()))?;
+            let location = ArtifactLocation::parse(&output.prefix).map_err(|why| Denied::Nowhere(why.to_string()))?;
             if run.copied && !run.foreign {
                 return Err(Denied::Copied);
             }
             if origin.prefix.as_ref().is_some_and(|prefix| prefix.contains(&location)) {
-                return Ok(Ground::Registry);
+                return Ok(TrustBasis::Registry);
             }
             if let Some(named) = origin.named.iter().find(|named| named.location.contains(&location)) {
-                return Ok(Ground::Named(named));
+                return Ok(TrustBasis::Named(named));
             }
-            if is_signed() { Ok(Ground::Signature) } else { Err(Denied::Elsewhere(location.to_string())) }
+            if is_signed() { Ok(TrustBasis::Signature) } else { Err(Denied::Elsewhere(location.to_string())) }
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let mut run = run("/data");
         run.signature = Some(me.sign("original", run.id, &run.spec, run.created_at));
         for effect in ARTIFACTS {
-            assert_eq!(may(effect, &run, &origin(&me, "original")), Ok(Ground::Signature));
+            assert_eq!(may(effect, &run, &origin(&me, "original")), Ok(TrustBasis::Signature));
             for origin in [origin(&me, "copy"), origin(&other, "original"), Origin { trust: None, ..origin(&me, "x") }]
             {
                 assert!(matches!(may(effect, &run, &origin), Err(Denied::Elsewhere(_))), "{effect:?}");
@@ -182,24 +182,24 @@ mod tests {
             "another location kept the signature"
         );
         me.allow("original", &elsewhere).unwrap();
-        assert_eq!(may(Effect::Execute, &elsewhere, &origin(&me, "original")), Ok(Ground::Allowance));
+        assert_eq!(may(Effect::Execute, &elsewhere, &origin(&me, "original")), Ok(TrustBasis::Allowance));
         assert!(may(Effect::Delete, &elsewhere, &origin(&me, "original")).is_err(), "what may be executed was deleted");
         assert!(may(Effect::Execute, &elsewhere, &origin(&me, "copy")).is_err(), "an allowance was taken elsewhere");
         me.note_final("original", elsewhere.id).unwrap();
         assert_eq!(may(Effect::Start, &elsewhere, &origin(&me, "original")), Err(Denied::Ended));
         assert!(may(Effect::Execute, &elsewhere, &origin(&me, "original")).is_ok());
-        assert_eq!(may(Effect::Show, &elsewhere, &origin(&other, "x")), Ok(Ground::None));
+        assert_eq!(may(Effect::Show, &elsewhere, &origin(&other, "x")), Ok(TrustBasis::None));
     }
 
     #[test]
     fn t6_02_unsigned_record_reaches_named_locations_alone() {
-        let named = [Named::parse("s3://K:S@data/fleet?endpoint=http://127.0.0.1:9").unwrap()];
-        let prefix = Some(Location::parse("s3://data/own").unwrap());
+        let named = [NamedLocation::parse("s3://K:S@data/fleet?endpoint=http://127.0.0.1:9").unwrap()];
+        let prefix = Some(ArtifactLocation::parse("s3://data/own").unwrap());
         let origin = Origin { trust: None, identities: vec!["r".into()], prefix, named: &named };
         for (place, granted) in [
-            ("s3://data/own", Some(Ground::Registry)),
-            ("s3://data/own/below", Some(Ground::Registry)),
-            ("s3://data/fleet/x", Some(Ground::Named(&named[0]))),
+            ("s3://data/own", Some(TrustBasis::Registry)),
+            ("s3://data/own/below", Some(TrustBasis::Registry)),
+            ("s3://data/fleet/x", Some(TrustBasis::Named(&named[0]))),
             ("s3://data/ownership", None),
             ("s3://data", None),
             ("s3://other/own", None),

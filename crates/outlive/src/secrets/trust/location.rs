@@ -11,7 +11,7 @@ const BUCKETS: [&str; 3] = ["s3", "gs", "az"];
 
 /// A prefix of a bucket, or a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Location {
+pub enum ArtifactLocation {
     /// `scheme://bucket/prefix`.
     Bucket {
         /// `s3`, `gs` or `az`.
@@ -30,7 +30,7 @@ pub enum Location {
 #[error("{0}")]
 pub struct InvalidLocation(String);
 
-impl Location {
+impl ArtifactLocation {
     /// The location that a record names. A URL that also says how to reach it is refused.
     pub fn parse(text: &str) -> Result<Self, InvalidLocation> {
         let refuse = |why: &str| Err(InvalidLocation(why.to_owned()));
@@ -78,7 +78,7 @@ impl Location {
     }
 }
 
-impl fmt::Display for Location {
+impl fmt::Display for ArtifactLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bucket { scheme, bucket, prefix } => {
@@ -92,13 +92,13 @@ impl fmt::Display for Location {
 
 /// A location that the user's configuration names, and how it is reached.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Named {
-    pub(crate) location: Location,
+pub struct NamedLocation {
+    pub(crate) location: ArtifactLocation,
     /// The URL as it was written. It may bear credentials.
     pub(crate) url: String,
 }
 
-impl Named {
+impl NamedLocation {
     /// The location that a text of the user's configuration names: a directory, or a bucket's URL with whatever it takes to
     /// reach it.
     pub fn parse(text: &str) -> Result<Self, InvalidLocation> {
@@ -111,11 +111,11 @@ impl Named {
             }
             None => text.to_owned(),
         };
-        Ok(Self { location: Location::parse(&plain)?, url: text.to_owned() })
+        Ok(Self { location: ArtifactLocation::parse(&plain)?, url: text.to_owned() })
     }
 }
 
-impl fmt::Debug for Named {
+impl fmt::Debug for NamedLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.location, f)
     }
@@ -125,8 +125,8 @@ impl fmt::Debug for Named {
 mod tests {
     use super::*;
 
-    fn location(text: &str) -> Location {
-        Location::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    fn location(text: &str) -> ArtifactLocation {
+        ArtifactLocation::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             "file://relative",
             "",
         ] {
-            assert!(Location::parse(text).is_err(), "{text}");
+            assert!(ArtifactLocation::parse(text).is_err(), "{text}");
         }
     }
 
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn named_location_keeps_how_it_is_reached_and_shows_no_secret() {
-        let named = Named::parse("s3://AK:hunter2@data/p?endpoint=http://127.0.0.1:9").unwrap();
+        let named = NamedLocation::parse("s3://AK:hunter2@data/p?endpoint=http://127.0.0.1:9").unwrap();
         assert_eq!(named.location, location("s3://data/p"));
         assert!(!format!("{named:?}").contains("hunter2"));
-        assert!(Named::parse("data").is_err() && Named::parse("ftp://x").is_err());
+        assert!(NamedLocation::parse("data").is_err() && NamedLocation::parse("ftp://x").is_err());
     }
 }

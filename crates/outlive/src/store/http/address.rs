@@ -8,14 +8,14 @@ use http::Uri;
 
 /// Where a server is: its scheme, its name, and what its paths begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct ServerAddress {
     is_secret: bool,
     host: String,
     port: u16,
     prefix: String,
 }
 
-impl Address {
+impl ServerAddress {
     /// How it is written.
     pub const FORM: &'static str = "http://127.0.0.1:7878 or https://HOST";
 
@@ -54,19 +54,19 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_secret { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
     }
 }
 
-impl FromStr for Address {
-    type Err = InvalidAddress;
+impl FromStr for ServerAddress {
+    type Err = InvalidServerAddress;
 
-    fn from_str(url: &str) -> Result<Self, InvalidAddress> {
-        let refuse = |why: &str| InvalidAddress(why.into());
-        let uri: Uri = url.parse().map_err(|error| InvalidAddress(format!("{error}")))?;
+    fn from_str(url: &str) -> Result<Self, InvalidServerAddress> {
+        let refuse = |why: &str| InvalidServerAddress(why.into());
+        let uri: Uri = url.parse().map_err(|error| InvalidServerAddress(format!("{error}")))?;
         let is_secret = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -88,7 +88,7 @@ impl FromStr for Address {
 /// Text that says of no server where it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidAddress(String);
+pub struct InvalidServerAddress(String);
 
 #[cfg(test)]
 mod tests {
@@ -103,11 +103,11 @@ mod tests {
             ("https://Runs.Example.org/team/", "https://runs.example.org:443/team", false),
             ("http://127.0.0.1.evil.test", "http://127.0.0.1.evil.test:80", false),
         ] {
-            let address: Address = url.parse().unwrap();
+            let address: ServerAddress = url.parse().unwrap();
             assert_eq!((address.to_string().as_str(), address.is_loopback()), (shown, is_loopback));
         }
         for wrong in ["http://", "ftp://x", "http://me:secret@host", "http://host/?token=x", "http://a b"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ServerAddress>().is_err(), "{wrong}");
         }
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::address::Address;
+use super::address::ServerAddress;
 use super::token::{Token, known_by, proof};
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::model::time::{Clock, SystemClock};
@@ -56,7 +56,7 @@ pub(super) struct Line {
 impl Line {
     /// Connects, and has the server prove that it knows the token that it will be shown.
     pub(super) async fn open(
-        address: &Address,
+        address: &ServerAddress,
         token: Option<&Token>,
         tls: Option<&Arc<rustls::ClientConfig>>,
     ) -> Result<Self, Failed> {
@@ -91,7 +91,7 @@ impl Line {
         !self.sender.is_closed() && SystemClock.awake().saturating_sub(self.used) < REST
     }
 
-    async fn demand_proof(&mut self, address: &Address, token: &Token) -> Result<(), Failed> {
+    async fn demand_proof(&mut self, address: &ServerAddress, token: &Token) -> Result<(), Failed> {
         let (digest, question) = (token.digest(), format!("{:032x}", SystemEntropy.draw()));
         // Only our own server is asked at the port that it listens at: any other may be reached through a tunnel.
         let port = token.is_own().then(|| address.port());
@@ -112,7 +112,7 @@ impl Line {
     /// Sends one call and waits for its answer.
     pub(super) async fn ask(
         &mut self,
-        address: &Address,
+        address: &ServerAddress,
         token: Option<&Token>,
         call: &str,
         body: Bytes,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Token;
-use super::address::Address;
+use super::address::ServerAddress;
 use super::connection::{Failed, Line};
 use super::wire::Answer;
 use crate::store::{Error, io_thread};
@@ -32,14 +32,14 @@ pub(super) struct Lines {
 }
 
 struct Shared {
-    address: Address,
+    address: ServerAddress,
     token: Option<Token>,
     tls: Option<Arc<rustls::ClientConfig>>,
     resting: Mutex<Vec<Line>>,
 }
 
 impl Lines {
-    pub(super) fn new(address: Address, token: Option<Token>) -> Result<Self, Error> {
+    pub(super) fn new(address: ServerAddress, token: Option<Token>) -> Result<Self, Error> {
         let tls = address.is_secret().then(tls).transpose()?;
         Ok(Self { shared: Arc::new(Shared { address, token, tls, resting: Mutex::default() }) })
     }

@@ -17,7 +17,7 @@ use crate::model::id::{RunId, WorkerId};
 use crate::model::owner::Liveness;
 use crate::model::run::{Event, Key, Owner, QueueHead, Run};
 use crate::store::{
-    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
+    Beat, BeatReply, Count, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write, WriteOutcome,
 };
 
 /// The fewest runs that a rule is offered at a time: others may take what it wants meanwhile.
@@ -88,7 +88,7 @@ impl Store for HttpStore {
         self.inner.lines.ask("counts", &()).await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.inner.lines.ask("workers", &()).await
     }
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::Address;
+use super::ServerAddress;
 use crate::host::home::home;
 use crate::model::hex::hex;
 use crate::store::Error;
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Token {
 
 impl Token {
     /// The token for a server: the one in the environment, or, on this machine, this user's own.
-    pub fn of(address: &Address) -> Result<Option<Self>, Error> {
+    pub fn of(address: &ServerAddress) -> Result<Option<Self>, Error> {
         if let Some(text) = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.trim().is_empty()) {
             return Ok(Some(Self { text: text.trim().into(), is_own: false }));
         }

@@ -29,7 +29,7 @@ enum Kind {
 /// Credentials are those that every other client of such a bucket finds (the environment, the shared files of the AWS tools,
 /// a web identity, a container, the instance), or those of the URL: `s3://KEY:SECRET@BUCKET/PREFIX`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct BucketAddress {
     kind: Kind,
     /// The bucket.
     pub bucket: String,
@@ -45,16 +45,16 @@ pub struct Address {
 /// A URL that names no place in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidAddress(String);
+pub struct InvalidBucketAddress(String);
 
-impl Address {
+impl BucketAddress {
     /// Whether `url` is of this kind.
     pub fn is_meant(url: &str) -> bool {
         ["s3://", "gs://", "az://"].iter().any(|scheme| url.starts_with(scheme))
     }
 
     /// The place that another URL names, reached as this one is where it does not say how.
-    pub fn beside(&self, url: &str) -> Result<Self, InvalidAddress> {
+    pub fn beside(&self, url: &str) -> Result<Self, InvalidBucketAddress> {
         let mut other: Self = url.parse()?;
         if other.kind == self.kind {
             other.endpoint = other.endpoint.or_else(|| self.endpoint.clone());
@@ -75,11 +75,11 @@ impl Address {
     }
 
     /// A client that asks once: whether to ask again is decided here.
-    pub(super) fn connect(&self, wire: Arc<Wire>) -> Result<Arc<dyn Client>, InvalidAddress> {
+    pub(super) fn connect(&self, wire: Arc<Wire>) -> Result<Arc<dyn Client>, InvalidBucketAddress> {
         let retry =
             RetryConfig { max_retries: 0, retry_timeout: Default::default(), backoff: BackoffConfig::default() };
         let connector = Connector(wire);
-        let unusable = |error: object_store::Error| InvalidAddress(format!("`{self}` cannot be used: {error}"));
+        let unusable = |error: object_store::Error| InvalidBucketAddress(format!("`{self}` cannot be used: {error}"));
         let endpoint = self.endpoint.clone();
         let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
         Ok(match self.kind {
@@ -105,9 +105,9 @@ impl Address {
     }
 }
 
-impl Address {
+impl BucketAddress {
     /// What the URL says, else the environment, else the profile of the shared files.
-    fn amazon(&self) -> Result<AmazonS3Builder, InvalidAddress> {
+    fn amazon(&self) -> Result<AmazonS3Builder, InvalidBucketAddress> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&self.bucket)
             .with_conditional_put(S3ConditionalPut::ETagMatch);
@@ -116,7 +116,7 @@ impl Address {
         let has_keys = self.key.is_some() || is_set(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]);
         let profile = match credentials::profile() {
             Err(_) if has_keys => Profile::default(),
-            profile => profile.map_err(InvalidAddress)?,
+            profile => profile.map_err(InvalidBucketAddress)?,
         };
         let endpoint = self.endpoint.clone().or_else(|| {
             let is_named = is_set(&["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"]);
@@ -152,11 +152,11 @@ impl Address {
     }
 }
 
-impl FromStr for Address {
-    type Err = InvalidAddress;
+impl FromStr for BucketAddress {
+    type Err = InvalidBucketAddress;
 
-    fn from_str(url: &str) -> Result<Self, InvalidAddress> {
-        let refuse = |why: String| InvalidAddress(why);
+    fn from_str(url: &str) -> Result<Self, InvalidBucketAddress> {
+        let refuse = |why: String| InvalidBucketAddress(why);
         let (scheme, rest) = url.split_once("://").ok_or_else(|| refuse("it has no scheme".into()))?;
         let kind = match scheme {
             "s3" => Kind::S3,
@@ -211,7 +211,7 @@ fn unescaped(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for BucketAddress {
     /// As writers that share a bucket name it: without a key, and without how it is reached.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.kind {
@@ -224,7 +224,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for BucketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -236,14 +236,14 @@ mod tests {
 
     #[test]
     fn a_url_says_where_and_shows_no_secret() {
-        let address: Address =
+        let address: BucketAddress =
             "s3://AK:s%2Fcret@data/a/b/?endpoint=http://127.0.0.1:9&region=r&runs=log".parse().unwrap();
         assert_eq!((address.bucket.as_str(), address.prefix.as_str(), address.runs.as_str()), ("data", "a/b", "log"));
         assert_eq!(address.key, Some(("AK".into(), "s/cret".into())));
         assert_eq!(format!("{address} {address:?}"), "s3://data/a/b s3://data/a/b");
         let beside = address.beside("s3://other/x").unwrap();
         assert_eq!((beside.key, beside.endpoint), (address.key, address.endpoint));
-        assert_eq!("gs://b".parse::<Address>().unwrap().to_string(), "gs://b");
+        assert_eq!("gs://b".parse::<BucketAddress>().unwrap().to_string(), "gs://b");
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
             "s3://AK:hunter2@b/x?runs=../y",
             "s3://AK:hunter2@b/{x}",
         ] {
-            let refused = url.parse::<Address>().unwrap_err().to_string();
+            let refused = url.parse::<BucketAddress>().unwrap_err().to_string();
             assert!(!refused.contains("hunter2"), "{refused}");
         }
     }

@@ -20,7 +20,7 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::{LastHeartbeat, Run};
 use crate::model::time::Timestamp;
-use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, WorkerCapacity, WorkerRecord};
 use crate::util::sync::lock;
 
 /// How often a renewal is tried that others come before.
@@ -210,9 +210,9 @@ impl ObjectStore {
         Ok(())
     }
 
-    pub(super) async fn all_workers(&self) -> Result<Vec<Worker>, Error> {
+    pub(super) async fn all_workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let all = self.refresh().await?;
-        let mut workers: BTreeMap<WorkerId, Worker> = BTreeMap::new();
+        let mut workers: BTreeMap<WorkerId, WorkerRecord> = BTreeMap::new();
         let records = self.tell(&all).await?;
         let owners = records.iter().filter(|record| !record.run.copied).filter_map(|record| record.run.owner());
         for owner in owners {
@@ -238,7 +238,7 @@ impl ObjectStore {
             let (now, at) = (self.now()?, self.bucket().time.put_at(found.modified, at));
             let reachable_since = self.reachable_since();
             let heard = LastHeartbeat { beat: beats, at, silent_for: now.since(at.max(reachable_since)) };
-            workers.insert(id, Worker { id, identity, lease, heard, offer });
+            workers.insert(id, WorkerRecord { id, identity, lease, heard, offer });
         }
         Ok(workers.into_values().collect())
     }

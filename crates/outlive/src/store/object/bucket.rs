@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Attribute, Attributes, GetOptions, ObjectStore as Client, PutMode, PutOptions, UpdateVersion};
 
-use super::address::{Address, InvalidAddress};
+use super::address::{BucketAddress, InvalidBucketAddress};
 use super::credentials::NO_CREDENTIALS;
 use super::server_time::ServerTime;
 use super::wire::{Counted, RequestOutcome, Wire, watched};
@@ -115,7 +115,7 @@ pub(super) enum Tried {
 }
 
 impl Bucket {
-    pub(crate) fn new(address: &Address, time: Arc<dyn ServerTime>) -> Result<Self, InvalidAddress> {
+    pub(crate) fn new(address: &BucketAddress, time: Arc<dyn ServerTime>) -> Result<Self, InvalidBucketAddress> {
         let wire = Wire::new(time.clone());
         Ok(Self {
             client: address.connect(wire.clone())?,

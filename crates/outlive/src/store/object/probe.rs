@@ -33,7 +33,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_
 
 /// What one trial showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct BucketFinding {
     /// What was tried.
     pub what: &'static str,
     /// What went wrong; none where nothing did.
@@ -42,7 +42,7 @@ pub struct Finding {
     pub unproven: Option<String>,
 }
 
-impl Finding {
+impl BucketFinding {
     fn is_good(&self) -> bool {
         self.wrong.is_none() && self.unproven.is_none()
     }
@@ -54,7 +54,7 @@ pub struct Probed {
     /// What it calls itself.
     pub server: String,
     /// What was tried, in order.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<BucketFinding>,
     /// By how much this host's clock is ahead of the server's, in milliseconds.
     pub skew_ms: i64,
 }
@@ -62,8 +62,8 @@ pub struct Probed {
 impl Probed {
     /// Whether runs can be kept there. What could not be proven is refused as well, until it can be.
     pub fn verdict(&self) -> Result<(), Error> {
-        let describe = |said: fn(&Finding) -> &Option<String>| {
-            let said = |finding: &Finding| said(finding).as_ref().map(|why| format!("{}: {why}", finding.what));
+        let describe = |said: fn(&BucketFinding) -> &Option<String>| {
+            let said = |finding: &BucketFinding| said(finding).as_ref().map(|why| format!("{}: {why}", finding.what));
             let all: Vec<String> = self.findings.iter().filter_map(said).collect();
             (!all.is_empty()).then(|| all.join("; "))
         };
@@ -147,7 +147,7 @@ impl ObjectStore {
 
 impl Trial<'_> {
     /// Tries one thing after another, until one has failed: what comes after it would prove nothing more.
-    async fn all(&self) -> Result<Vec<Finding>, Error> {
+    async fn all(&self) -> Result<Vec<BucketFinding>, Error> {
         let mut findings = Vec::new();
         for what in [
             What::Second,
@@ -159,7 +159,7 @@ impl Trial<'_> {
         ] {
             // Where conditions are ignored altogether the report says how far that goes.
             let is_simple = !matches!(what, What::Listed | What::Race { .. });
-            if !is_simple && findings.iter().any(|finding: &Finding| !finding.is_good()) {
+            if !is_simple && findings.iter().any(|finding: &BucketFinding| !finding.is_good()) {
                 break;
             }
             findings.push(self.find(what).await?);
@@ -169,9 +169,9 @@ impl Trial<'_> {
 
     /// What the server does where something is tried. Races are held several times, and all at once, for a server may
     /// make the loser wait for seconds.
-    async fn find(&self, what: What) -> Result<Finding, Error> {
+    async fn find(&self, what: What) -> Result<BucketFinding, Error> {
         let rounds = if matches!(what, What::Race { .. }) { ROUNDS } else { 1 };
-        let mut finding = Finding { what: what.describe(), wrong: None, unproven: None };
+        let mut finding = BucketFinding { what: what.describe(), wrong: None, unproven: None };
         for proven in join_all((0..rounds).map(|round| self.prove(what, round))).await {
             match proven {
                 Ok(wrong) => finding.wrong = finding.wrong.or(wrong),

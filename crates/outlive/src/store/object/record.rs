@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{Address, yaml};
+use super::{BucketAddress, yaml};
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::{HostContext, Identity};
 use crate::model::policy::{LONGEST, Lease};
@@ -105,7 +105,7 @@ impl Document {
     }
 
     /// The object, put at `now` by the server's clock into the registry at `registry`.
-    pub(super) fn write(&self, nonce: Stamp, now: Timestamp, registry: &Address) -> Result<String, Error> {
+    pub(super) fn write(&self, nonce: Stamp, now: Timestamp, registry: &BucketAddress) -> Result<String, Error> {
         let unwritable = |error| Error::Corrupt(format!("run `{}` cannot be written down: {error}", self.run.id));
         let ours = Ours {
             format: OURS,
@@ -168,7 +168,7 @@ pub(super) fn closed_at(bytes: &[u8]) -> Option<Timestamp> {
 
 impl Document {
     /// The run in the fields and words that writers share.
-    fn shared(&self, now: Timestamp, registry: &Address) -> Map<String, Value> {
+    fn shared(&self, now: Timestamp, registry: &BucketAddress) -> Map<String, Value> {
         let run = &self.run;
         let (status, lease_expires_at) = match &run.state {
             State::Running(running) => ("running", self.beats.at.after(running.owner.lease.lasts())),

@@ -17,8 +17,8 @@ use crate::model::id::RunId;
 use crate::model::run::{Event, Key, QueueHead, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{
-    Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store, Worker,
-    Write, WriteOutcome, counts, heads_of, next_due_of,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Order, PAGE_LIMIT, Page, Record, Rule, Selection, Store,
+    WorkerRecord, Write, WriteOutcome, counts, heads_of, next_due_of,
 };
 use crate::util::sync::lock;
 
@@ -209,7 +209,7 @@ impl Store for ObjectStore {
         counts::read(self).await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let store = self.clone();
         io_thread::spawn(move || async move { store.all_workers().await }).await
     }

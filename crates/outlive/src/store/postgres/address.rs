@@ -24,7 +24,7 @@ const NAME_LIMIT: usize = 63;
 
 /// Where a registry in a database is: `postgres://USER@HOST/DATABASE?schema=outlive&connections=4`.
 #[derive(Clone)]
-pub struct Address {
+pub struct DatabaseAddress {
     /// Each server that the URL names.
     pub(super) servers: Vec<Config>,
     pub(super) tls: Tls,
@@ -42,9 +42,9 @@ pub struct Address {
 /// A URL that names no registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidAddress(String);
+pub struct InvalidDatabaseAddress(String);
 
-impl Address {
+impl DatabaseAddress {
     /// How it is written.
     pub const FORM: &str = "postgres://USER@HOST:PORT/DATABASE?schema=NAME";
 
@@ -71,11 +71,11 @@ impl Address {
     }
 }
 
-impl FromStr for Address {
-    type Err = InvalidAddress;
+impl FromStr for DatabaseAddress {
+    type Err = InvalidDatabaseAddress;
 
-    fn from_str(url: &str) -> Result<Self, InvalidAddress> {
-        let refuse = |why: String| InvalidAddress(why);
+    fn from_str(url: &str) -> Result<Self, InvalidDatabaseAddress> {
+        let refuse = |why: String| InvalidDatabaseAddress(why);
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut connections, mut theirs) = (SCHEMA.to_owned(), CONNECTIONS, Vec::new());
         let (mut ssl_mode, mut roots, mut dialect) = (None, None, None);
@@ -99,7 +99,7 @@ impl FromStr for Address {
             return Err(refuse(format!("`schema={schema}`: {why}")));
         }
         let url = if theirs.is_empty() { server.to_owned() } else { format!("{server}?{}", theirs.join("&")) };
-        let parse = |url: &str| -> Result<Config, InvalidAddress> {
+        let parse = |url: &str| -> Result<Config, InvalidDatabaseAddress> {
             url.parse().map_err(|error: tokio_postgres::Error| {
                 // The cause says what is wrong; the URL itself may bear a password.
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -107,7 +107,7 @@ impl FromStr for Address {
             })
         };
         let (mode, asked) = secrecy(ssl_mode, roots.is_some()).map_err(refuse)?;
-        let server = |url: String| -> Result<Config, InvalidAddress> {
+        let server = |url: String| -> Result<Config, InvalidDatabaseAddress> {
             let mut config = parse(&url)?;
             complete(&mut config);
             config.ssl_mode(mode);
@@ -186,14 +186,14 @@ fn shown(config: &Config, schema: &str) -> String {
     format!("postgres://{}/{database}?schema={schema}", hosts.join(","))
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for DatabaseAddress {
     /// Without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for DatabaseAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_taken_out_and_the_rest_is_theirs() {
-        let address: Address =
+        let address: DatabaseAddress =
             "postgres://ada:secret@db:5433/jobs?schema=night&connections=9&sslmode=disable".parse().unwrap();
         assert_eq!((address.schema.as_str(), address.connections), ("night", 9));
         assert_eq!(address.to_string(), "postgres://db:5433/jobs?schema=night");
@@ -215,11 +215,11 @@ mod tests {
     #[test]
     fn servers_are_named_one_by_one_with_all_that_is_said_of_them() {
         let url = "postgres://ada:se%40cret@db1:5433,db2/jobs?connect_timeout=2&application_name=night";
-        let address: Address = url.parse().unwrap();
-        let alone = |host: &str| url.replace("db1:5433,db2", host).parse::<Address>().unwrap().servers;
+        let address: DatabaseAddress = url.parse().unwrap();
+        let alone = |host: &str| url.replace("db1:5433,db2", host).parse::<DatabaseAddress>().unwrap().servers;
         assert_eq!(address.servers, [alone("db1:5433"), alone("db2")].concat());
         assert_eq!(address.to_string(), "postgres://db1:5433,db2:5432/jobs?schema=outlive");
-        let address: Address = "postgres:///jobs?host=db1".parse().unwrap();
+        let address: DatabaseAddress = "postgres:///jobs?host=db1".parse().unwrap();
         assert_eq!((address.servers.len(), address.to_string().as_str()), (1, "postgres://db1/jobs?schema=outlive"));
     }
 
@@ -246,7 +246,7 @@ mod tests {
             "postgres://ada:hunter2@db/jobs?sslmode=verify-full&sslrootcert=/nowhere/root.crt",
             "postgres://ada:hunter2@db:port/jobs",
         ] {
-            let refused = url.parse::<Address>().unwrap_err().to_string();
+            let refused = url.parse::<DatabaseAddress>().unwrap_err().to_string();
             assert!(!refused.contains("hunter2"), "{refused}");
         }
     }

@@ -12,7 +12,7 @@ use super::pool::Bound;
 use super::reads::Table;
 use super::{beats, event_log, keys, rows};
 use crate::model::run::{Owner, Run, State, StateName};
-use crate::store::{Error, Expect, Worker, Write, counts};
+use crate::store::{Error, Expect, WorkerRecord, Write, counts};
 
 /// Where the run of a write is before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,7 +124,7 @@ impl Owners {
                 self.ids.push(named.id);
                 self.workers.push(owner.worker.as_uuid());
                 self.bodies.push(named.body.clone());
-                self.worker_bodies.push(beats::body(&Worker::from(owner))?);
+                self.worker_bodies.push(beats::body(&WorkerRecord::from(owner))?);
                 self.named.push(named);
                 self.named.len() - 1
             }

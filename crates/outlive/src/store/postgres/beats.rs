@@ -16,7 +16,7 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::CancelRequest;
 use crate::model::time::{Clock, SystemClock};
-use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, WorkerCapacity, WorkerRecord};
 
 #[derive(Serialize, Deserialize)]
 struct Body {
@@ -27,7 +27,7 @@ struct Body {
 }
 
 /// What is written down of a worker once.
-pub(super) fn body(worker: &Worker) -> Result<String, Error> {
+pub(super) fn body(worker: &WorkerRecord) -> Result<String, Error> {
     let body = Body { identity: worker.identity.clone(), lease: worker.lease, offer: worker.offer.clone() };
     serde_json::to_string(&body)
         .map_err(|error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", worker.id)))
@@ -187,7 +187,7 @@ impl PostgresStore {
         Ok(rows.iter().map(|row| (RunId::from_uuid(row.get(0)), standing(row))).collect())
     }
 
-    pub(super) async fn all_workers(&self) -> Result<Vec<Worker>, Error> {
+    pub(super) async fn all_workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let sql = self.sql(
             "SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker JOIN @.process USING (id) ORDER BY id",
         );
@@ -196,7 +196,7 @@ impl PostgresStore {
         let worker = |row: &tokio_postgres::Row| {
             let Body { identity, lease, offer } = serde_json::from_str(row.get(1)).ok()?;
             let heard = heard(row.get(2), row.get(3), row.get(4), row.get(5));
-            Some(Worker { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard, offer })
+            Some(WorkerRecord { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard, offer })
         };
         Ok(rows.iter().filter_map(worker).collect())
     }

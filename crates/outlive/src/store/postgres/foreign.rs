@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::pool::in_passing;
 use crate::store::Error;
 
@@ -39,7 +39,7 @@ pub struct ForeignRows(mpsc::Receiver<Result<ForeignRow, Error>>);
 
 impl ForeignRows {
     /// Begins to read tables of the database at `address`.
-    pub fn read(address: &Address, tables: &ForeignTables) -> Result<Self, Error> {
+    pub fn read(address: &DatabaseAddress, tables: &ForeignTables) -> Result<Self, Error> {
         let [runs, replicas] = [quoted(&tables.runs)?, quoted(&tables.replicas)?];
         let (sender, receiver) = mpsc::channel(AHEAD);
         let address = address.clone();
@@ -70,7 +70,7 @@ fn quoted(name: &str) -> Result<String, Error> {
 }
 
 async fn send_rows(
-    address: &Address,
+    address: &DatabaseAddress,
     runs: &str,
     replicas: &str,
     sender: &mpsc::Sender<Result<ForeignRow, Error>>,
@@ -93,7 +93,7 @@ async fn send_rows(
 }
 
 /// A connection to the first server that answers; the error of the last where none does.
-async fn connect(address: &Address) -> Result<Client, tokio_postgres::Error> {
+async fn connect(address: &DatabaseAddress) -> Result<Client, tokio_postgres::Error> {
     let mut servers = address.servers.iter().peekable();
     loop {
         let Some(config) = servers.next() else { return Config::new().connect(NoTls).await.map(|(client, _)| client) };

@@ -17,7 +17,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Socket};
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::copy_in::Copy;
 use super::session::{self, Session};
 use super::tls::Tls;
@@ -150,14 +150,14 @@ impl Tries {
 type RawConnection = (Client, tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>);
 
 /// Connects to the server that can be written to. All are asked at once: one that hangs keeps none from the others.
-async fn connect_to_any(address: &Address) -> Result<RawConnection, tokio_postgres::Error> {
+async fn connect_to_any(address: &DatabaseAddress) -> Result<RawConnection, tokio_postgres::Error> {
     let connecting = address.servers.iter().map(|server| Box::pin(server.connect(address.tls.clone())));
     Ok(select_ok(connecting).await?.0)
 }
 
 /// The connections of one store.
 pub(super) struct Pool {
-    address: Address,
+    address: DatabaseAddress,
     idle: Mutex<Vec<Session>>,
     room: Arc<Semaphore>,
     beating: tokio::sync::Mutex<Option<Session>>,
@@ -177,7 +177,7 @@ pub(super) struct PooledClient<'a> {
 }
 
 impl Pool {
-    pub(super) fn new(address: Address) -> Self {
+    pub(super) fn new(address: DatabaseAddress) -> Self {
         let room = Arc::new(Semaphore::new(address.connections));
         let (shared, unset) = (AtomicBool::default(), AtomicBool::default());
         Self { address, idle: Mutex::default(), room, beating: tokio::sync::Mutex::default(), shared, unset }

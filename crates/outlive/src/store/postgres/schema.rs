@@ -1,6 +1,6 @@
 //! The tables of a registry: made, brought up to date and refused, by one of many that come at once.
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::clock::ServerClock;
 use super::dialect::{Dialect, Feature};
 use super::pool::{self, CallError, Pool, PooledClient, with_retry};
@@ -31,7 +31,12 @@ pub(super) struct Made {
 }
 
 /// Opens the registry, made or brought up to date if need be.
-pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Made, Error> {
+pub(super) async fn open(
+    links: &Pool,
+    schema: &str,
+    address: &DatabaseAddress,
+    clock: &ServerClock,
+) -> Result<Made, Error> {
     let began = SystemClock.awake();
     loop {
         let opened = try_open(links, schema, address, clock).await;
@@ -45,7 +50,7 @@ pub(super) async fn open(links: &Pool, schema: &str, address: &Address, clock: &
 pub(super) async fn find(
     links: &Pool,
     schema: &str,
-    address: &Address,
+    address: &DatabaseAddress,
     clock: &ServerClock,
 ) -> Result<Option<Made>, Error> {
     let began = SystemClock.awake();
@@ -58,7 +63,11 @@ pub(super) async fn find(
 }
 
 /// What a call answered; none, after a pause, where the server cannot be reached yet and the call is to be made again.
-async fn unless_away<T>(answered: Result<T, Error>, address: &Address, began: Duration) -> Result<Option<T>, Error> {
+async fn unless_away<T>(
+    answered: Result<T, Error>,
+    address: &DatabaseAddress,
+    began: Duration,
+) -> Result<Option<T>, Error> {
     let waited = SystemClock.awake().saturating_sub(began);
     match answered {
         Err(Error::Unavailable(text)) if waited >= OPENING => {
@@ -73,25 +82,30 @@ async fn unless_away<T>(answered: Result<T, Error>, address: &Address, began: Du
 async fn find_on(
     link: &mut PooledClient<'_>,
     schema: &str,
-    address: &Address,
+    address: &DatabaseAddress,
     clock: &ServerClock,
 ) -> Result<Option<Made>, CallError> {
     greet(link, clock).await?;
     known(link, schema, address).await
 }
 
-async fn try_open(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Made, Error> {
+async fn try_open(links: &Pool, schema: &str, address: &DatabaseAddress, clock: &ServerClock) -> Result<Made, Error> {
     with_retry!(links, |link| open_on(&mut link, schema, address, clock))
 }
 
-async fn try_find(links: &Pool, schema: &str, address: &Address, clock: &ServerClock) -> Result<Option<Made>, Error> {
+async fn try_find(
+    links: &Pool,
+    schema: &str,
+    address: &DatabaseAddress,
+    clock: &ServerClock,
+) -> Result<Option<Made>, Error> {
     with_retry!(links, |link| find_on(&mut link, schema, address, clock))
 }
 
 async fn open_on(
     link: &mut PooledClient<'_>,
     schema: &str,
-    address: &Address,
+    address: &DatabaseAddress,
     clock: &ServerClock,
 ) -> Result<Made, CallError> {
     let (version, recovers, read_only) = greet(link, clock).await?;
@@ -110,7 +124,7 @@ async fn open_on(
 }
 
 /// Makes the tables of the registry, or brings them up to date.
-async fn make(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<(), CallError> {
+async fn make(link: &mut PooledClient<'_>, schema: &str, address: &DatabaseAddress) -> Result<(), CallError> {
     // One of many makes the tables; the others wait, and find them made. Where the engine has no such lock, they fail to
     // make what is there, and look again.
     let has_locks = address.dialect.unwrap_or_default().has(Feature::AdvisoryLocks);
@@ -179,7 +193,11 @@ fn odd(what: &str) -> CallError {
 }
 
 /// The registry, where its tables are as this outlive knows them.
-async fn known(link: &mut PooledClient<'_>, schema: &str, address: &Address) -> Result<Option<Made>, CallError> {
+async fn known(
+    link: &mut PooledClient<'_>,
+    schema: &str,
+    address: &DatabaseAddress,
+) -> Result<Option<Made>, CallError> {
     let known = address.format();
     match format(link, schema).await? {
         Some(found) if found > known => Err(Error::Newer { what: address.to_string(), found, known }.into()),

@@ -18,8 +18,8 @@ use crate::model::id::RunId;
 use crate::model::run::{Event, Key, QueueHead, StateName};
 use crate::model::time::Timestamp;
 use crate::store::{
-    Beat, BeatReply, Count, Cursor, Error, Listing, Order, Page, Record, Rule, Selection, Store, Tally, Worker, Write,
-    WriteOutcome,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Order, Page, Record, Rule, RunCounts, Selection, Store,
+    WorkerRecord, Write, WriteOutcome,
 };
 
 impl PostgresStore {
@@ -63,7 +63,7 @@ impl PostgresStore {
             }
         });
         let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
-        let mut tally = Tally::default();
+        let mut tally = RunCounts::default();
         for row in rows {
             let state = row.get::<_, &str>(0).parse::<StateName>();
             let state = state.map_err(|error| Error::Corrupt(format!("a count cannot be understood: {error}")))?;
@@ -137,7 +137,7 @@ impl Store for PostgresStore {
         self.all_counts().await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.all_workers().await
     }
 

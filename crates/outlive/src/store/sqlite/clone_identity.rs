@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::directory::{self, Place};
-use super::{Finding, Inner, SqliteStore, rows, run_files, schema};
+use super::{Inner, RegistryFinding, SqliteStore, rows, run_files, schema};
 use crate::host::{file_id, worker_lock};
 use crate::model::filter::Filter;
 use crate::model::id::{Entropy, RunId, Stamp};
@@ -18,7 +18,7 @@ impl SqliteStore {
     /// Gives the registry at `path` its name again, if the file that says it is lost or damaged: the name that its runs
     /// were recorded under. Locks that are the very ones that owners on record took prove that it is the original; a
     /// registry with runs in flight and none of their locks is taken for a copy, whose runs have no owner here.
-    pub fn name_again(path: &Path, entropy: &dyn Entropy) -> Result<Option<Finding>, Error> {
+    pub fn name_again(path: &Path, entropy: &dyn Entropy) -> Result<Option<RegistryFinding>, Error> {
         let Some((place, why)) = Place::nameless(path)? else { return Ok(None) };
         let (mut in_flight, mut has_locks, mut newest) = (false, false, None::<RunId>);
         run_files::visit(&place, |id, known| {
@@ -38,7 +38,7 @@ impl SqliteStore {
             .name_again(&uuid, in_flight && !has_locks, &format!("registry.id.damaged-{drawn}"))
             .map_err(|error| directory::from_io("the registry cannot be given its name again", &error))?;
         let remedy = Some("it is written again, with the name that the runs were recorded under".into());
-        Ok(Some(Finding { what: why, remedy, mended: true }))
+        Ok(Some(RegistryFinding { what: why, remedy, mended: true }))
     }
 }
 

@@ -20,7 +20,7 @@ const FULL: u64 = 256 << 10;
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct RegistryFinding {
     /// What, and where.
     pub what: String,
     /// What mends it, or has; none where only a person can.
@@ -31,10 +31,10 @@ pub struct Finding {
 
 impl SqliteStore {
     /// Looks the registry over. With `mend`, what can be mended is.
-    pub fn examine(&self, mend: bool) -> Result<Vec<Finding>, Error> {
+    pub fn examine(&self, mend: bool) -> Result<Vec<RegistryFinding>, Error> {
         let mut findings = Vec::new();
         let mut note = |what: String, remedy: Option<&str>, mended: bool| {
-            findings.push(Finding { what, remedy: remedy.map(Into::into), mended });
+            findings.push(RegistryFinding { what, remedy: remedy.map(Into::into), mended });
         };
         if let Some(free) = self.free_space()?.filter(|free| *free < FULL) {
             let what = format!("the disk of the registry is full: {} KiB are free", free >> 10);

@@ -16,7 +16,7 @@ use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{Event, Key, Run, RunSummary};
 use crate::model::time::Timestamp;
-use crate::store::{Count, Cursor, Error, Order, Record, Revision, Tally, counts};
+use crate::store::{Count, Cursor, Error, Order, Record, Revision, RunCounts, counts};
 
 const COLUMNS: &str = "id, revision, stamp, body";
 /// What the body of a row begins with whose run has an unknown state.
@@ -283,7 +283,7 @@ pub(super) fn move_keys(connection: &Connection, before: Option<&Run>, after: &R
 }
 
 /// What was counted as runs were written; none in a database of an earlier format.
-pub(super) fn counts(connection: &Connection) -> Result<Option<Tally>, Error> {
+pub(super) fn counts(connection: &Connection) -> Result<Option<RunCounts>, Error> {
     let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'tally')";
     if !cached(connection, sql)?.query_row([], |row| row.get(0)).map_err(from_sqlite)? {
         return Ok(None);
@@ -294,7 +294,7 @@ pub(super) fn counts(connection: &Connection) -> Result<Option<Tally>, Error> {
         let (state, evidence): (String, String) = (row.get(0)?, row.get(2)?);
         Ok((state, row.get(1)?, evidence, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
     };
-    let mut tally = Tally::default();
+    let mut tally = RunCounts::default();
     for row in statement.query_map([], row).map_err(from_sqlite)? {
         let (state, kind, evidence, runs, claims) = row.map_err(from_sqlite)?;
         // A state that cannot be understood is one of a later outlive.

@@ -12,8 +12,8 @@ use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Key, QueueHead, Run};
 use crate::store::{
-    Beat, BeatReply, Count, Cursor, Error, Listing, Page, Record, Rule, Selection, Store, Worker, Write, WriteOutcome,
-    counts,
+    Beat, BeatReply, Count, Cursor, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write,
+    WriteOutcome, counts,
 };
 use crate::util::sync::lock;
 
@@ -123,7 +123,7 @@ impl Store for SqliteStore {
         }
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.look(|inner| workers::all(inner.connection(), &self.now()))
     }
 

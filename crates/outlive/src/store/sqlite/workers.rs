@@ -16,7 +16,7 @@ use crate::model::owner::{HostContext, Identity};
 use crate::model::policy::Lease;
 use crate::model::run::{LastHeartbeat, Owner};
 use crate::model::time::{Clock, Timestamp};
-use crate::store::{Beat, BeatReply, Error, OwnershipView, Worker, WorkerCapacity, silence};
+use crate::store::{Beat, BeatReply, Error, OwnershipView, WorkerCapacity, WorkerRecord, silence};
 
 /// Attention below this many bits counts changes; above them stands the generation of the database.
 const GENERATION_SHIFT: u32 = 32;
@@ -104,7 +104,7 @@ pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> R
     })
 }
 
-pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, Error> {
+pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<WorkerRecord>, Error> {
     let open = reachable_since(connection)?;
     let mut statement =
         cached(connection, "SELECT id, beat, heard_at, heard_awake, boot_id, time_ns, body FROM workers ORDER BY id")?;
@@ -117,7 +117,7 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
             let Body { identity, lease, offer } = serde_json::from_str(&body).ok()?;
             let heard =
                 LastHeartbeat { beat: beat.unsigned_abs(), at: last.at, silent_for: now.silence_since(&last, &open) };
-            Some(Worker { id: id.parse().ok()?, identity, lease, heard, offer })
+            Some(WorkerRecord { id: id.parse().ok()?, identity, lease, heard, offer })
         };
         // One that cannot be understood says nothing of its worker, whose lock and process are asked in any case.
         workers.extend(worker());
@@ -128,7 +128,7 @@ pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<Worker>, 
 /// Notes that a worker has become the owner of a run: it was heard of. Answers whether that was for the first time.
 pub(super) fn took(connection: &Connection, owner: &Owner, now: &Moment) -> Result<bool, Error> {
     // Most workers own one run, and are not there yet.
-    let worker = Worker::from(owner);
+    let worker = WorkerRecord::from(owner);
     let added = add(connection, &worker, now)?;
     if !added {
         touch(connection, &worker, now)?;
@@ -144,7 +144,7 @@ pub(super) fn alert(connection: &Connection, worker: WorkerId) -> Result<(), Err
 }
 
 /// Counts a beat. Answers with the worker's attention, and whether the worker was known.
-fn touch(connection: &Connection, worker: &Worker, now: &Moment) -> Result<(u64, bool), Error> {
+fn touch(connection: &Connection, worker: &WorkerRecord, now: &Moment) -> Result<(u64, bool), Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
     let sql = "UPDATE workers SET beat = beat + 1, heard_at = ?2, heard_awake = ?3, boot_id = ?4, time_ns = ?5
                WHERE id = ?1 RETURNING attention";
@@ -160,7 +160,7 @@ fn touch(connection: &Connection, worker: &Worker, now: &Moment) -> Result<(u64,
 }
 
 /// Puts a worker on record, unless it is.
-fn add(connection: &Connection, worker: &Worker, now: &Moment) -> Result<bool, Error> {
+fn add(connection: &Connection, worker: &WorkerRecord, now: &Moment) -> Result<bool, Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
     let sql =
         "INSERT OR IGNORE INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES
@@ -172,14 +172,14 @@ fn add(connection: &Connection, worker: &Worker, now: &Moment) -> Result<bool, E
 }
 
 /// What is written down of a worker once.
-fn body(worker: &Worker) -> Result<String, Error> {
-    let Worker { id, identity, lease, offer, .. } = worker;
+fn body(worker: &WorkerRecord) -> Result<String, Error> {
+    let WorkerRecord { id, identity, lease, offer, .. } = worker;
     serde_json::to_string(&Body { identity: identity.clone(), lease: *lease, offer: offer.clone() })
         .map_err(|error| Error::Unavailable(format!("worker `{id}` cannot be written down: {error}")))
 }
 
 /// Writes down what a worker offers, where it became known by a claim before it could say so.
-fn tell_offer(connection: &Connection, worker: &Worker) -> Result<(), Error> {
+fn tell_offer(connection: &Connection, worker: &WorkerRecord) -> Result<(), Error> {
     cached(connection, "UPDATE workers SET body = ?2 WHERE id = ?1")?
         .execute(params![worker.id.to_string(), body(worker)?])
         .map_err(from_sqlite)?;
@@ -226,7 +226,7 @@ pub(super) fn owners(connection: &Connection) -> Result<HashSet<String>, Error> 
 
 /// Forgets workers that have long been silent and own nothing.
 pub(super) fn forget_silent(connection: &Connection, now: &Moment, silent_for: Duration) -> Result<(), Error> {
-    let silent: Vec<Worker> =
+    let silent: Vec<WorkerRecord> =
         all(connection, now)?.into_iter().filter(|worker| worker.heard.silent_for > silent_for).collect();
     for worker in silent {
         forget_idle(connection, worker.id)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
+use outlive::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 use outlive::id::RunId;
 use outlive::store::Store;
 use outlive::store::object::ObjectStore;
@@ -203,7 +203,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
             } else {
                 server.go_on()
             }
-            let report: Report = sweeper.join().unwrap();
+            let report: SweepReport = sweeper.join().unwrap();
             assert_eq!(report.objects + report.left, 3, "{report:?}");
             // A server that is away for longer than one waits for leaves it to the next.
             let rest = if report.left > 0 { yard.sweep(&at_once(), false).await.objects } else { 0 };

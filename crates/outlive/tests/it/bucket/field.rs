@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
+use outlive::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 use outlive::id::SystemEntropy;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
@@ -135,7 +135,7 @@ impl Field {
         Reaper::new(None).pass(&self.process().await).await.unwrap().ended.len()
     }
 
-    pub(crate) async fn sweep(&self, spare: &SweepPolicy, dry_run: bool) -> Report {
+    pub(crate) async fn sweep(&self, spare: &SweepPolicy, dry_run: bool) -> SweepReport {
         sweep(&self.process().await, spare, dry_run).await.unwrap()
     }
 }

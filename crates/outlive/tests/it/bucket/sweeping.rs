@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Decision, Names, SweepInput, SweepPolicy, decide, sweep};
+use outlive::engine::sweeper::{Decision, ManifestNames, SweepInput, SweepPolicy, decide, sweep};
 use outlive::id::RunId;
 use outlive::lifecycle::Report;
 use outlive::run::{Output, Run, StateName};
@@ -167,13 +167,13 @@ fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_i
     let now = outlive::time::Clock::now(field.clock());
     let run = |id| pollster::block_on(field.look().get(id)).unwrap().run;
     let (runs, lasting) = (ids.iter().map(|id| run(*id)).collect::<Vec<_>>(), may_go_on.map(run));
-    let mut pointed = Names::default();
+    let mut pointed = ManifestNames::default();
     let needed = format!("{}/x", attempt_of(ids[0], 0, 0));
     pointed.insert(&attempt_of(ids[0], 0, 0));
-    let none = Names::default();
-    let decided = |run: &Run, rank: usize, pointer: Result<&Names, &str>, spare: &SweepPolicy| -> Decision {
+    let none = ManifestNames::default();
+    let decided = |run: &Run, rank: usize, pointer: Result<&ManifestNames, &str>, spare: &SweepPolicy| -> Decision {
         decide(
-            &SweepInput { run, writers: &[], manifest: None, pointer, borrowed: &Names::default(), rank, now },
+            &SweepInput { run, writers: &[], manifest: None, pointer, borrowed: &ManifestNames::default(), rank, now },
             spare,
         )
     };

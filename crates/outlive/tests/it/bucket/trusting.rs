@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use outlive::engine::sweeper::{Report, SweepPolicy, sweep};
+use outlive::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::{Output, Spec, StateName};
-use outlive::secrets::trust::Named;
+use outlive::secrets::trust::NamedLocation;
 use outlive::store::memory::MemoryStore;
 use outlive::testing::{ManualClock, spec};
 
@@ -19,7 +19,7 @@ fn at_once() -> SweepPolicy {
     SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() }
 }
 
-fn swept(registry: &Registry, dry_run: bool) -> Report {
+fn swept(registry: &Registry, dry_run: bool) -> SweepReport {
     pollster::block_on(sweep(registry, &at_once(), dry_run)).unwrap()
 }
 
@@ -151,7 +151,7 @@ fn t8_01_forged_record_of_a_shared_store_deletes_nothing() {
     let output = Output { prefix: dir.path().join("link").to_str().unwrap().into(), ..Output::default() };
     let behind = Spec { output: Some(Output { run_id: Some("precious".into()), ..output }), ..spec("writer") };
     fail(&registry(&store, &clock, &them, 4), behind);
-    let named = Named::parse(dir.path().to_str().unwrap()).unwrap();
+    let named = NamedLocation::parse(dir.path().to_str().unwrap()).unwrap();
     let report = swept(&registry(&store, &clock, &me, 5).naming_artifacts([named]), false);
     assert_eq!((report.objects, is_there("victim")), (1, false), "{report:?}");
     assert!(elsewhere.path().join(attempt_of("precious", 0, 0)).join("x").exists(), "{report:?}");
@@ -270,7 +270,7 @@ fn t6_05_counts_of_two_sweepers_of_foreign_records_add_up() {
             }
         }
         let sweepers = [yard.process().await, yard.process().await, yard.process().await];
-        let reports: Vec<Report> = std::thread::scope(|scope| {
+        let reports: Vec<SweepReport> = std::thread::scope(|scope| {
             let threads = sweepers.each_ref().map(|registry| scope.spawn(|| swept(registry, false)));
             threads.map(|thread| thread.join().unwrap()).into()
         });

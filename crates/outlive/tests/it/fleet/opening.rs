@@ -4,7 +4,7 @@ use super::*;
 use outlive::filter::Filter;
 use outlive::run::{Key, Spec, StateName};
 use outlive::store::Page;
-use outlive::store::postgres::Address;
+use outlive::store::postgres::DatabaseAddress;
 
 #[test]
 fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
@@ -60,7 +60,7 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
     let write = making(draft());
     let id = write.run.id;
     pollster::block_on(store.commit(vec![write])).unwrap();
-    let address = || url.parse::<Address>().unwrap().with_migrations(LATER);
+    let address = || url.parse::<DatabaseAddress>().unwrap().with_migrations(LATER);
     let found: Vec<_> = std::thread::scope(|scope| {
         let find = || {
             let store = pollster::block_on(PostgresStore::open(&address())).unwrap();

@@ -1,6 +1,6 @@
 //! What free text finds: any part of what a run says, in any script, and nothing else.
 
-use outlive::index::{Address, Lifecycle, Query};
+use outlive::index::{Lifecycle, Query, SourceAddress};
 use serde_json::json;
 
 use super::yard::{Yard, put, state};
@@ -95,7 +95,7 @@ fn t2_04_archive_marks_on_foreign_runs_are_kept_in_the_home() {
     yard.index().refresh(None).unwrap();
     let repo = yard.path().canonicalize().unwrap().join("repo");
     let before = std::fs::read_dir(repo.join(".cw")).unwrap().count();
-    let address = Address::of_tree(&repo);
+    let address = SourceAddress::of_tree(&repo);
     let mark = |archived| yard.index().mark_archived(&address, &["run".into()], archived, Some("old")).unwrap();
     let archived = || {
         let query = Query { archived: Some(true), ..Query::default() };

@@ -1,6 +1,6 @@
 //! What a reader is told is valid was looked at; what is not is named.
 
-use outlive::index::{Freshness, Order, Query, Standing};
+use outlive::index::{Freshness, Query, SearchOrder, Standing};
 use serde_json::json;
 
 use super::yard::{Yard, put, put_bytes, state};
@@ -167,11 +167,11 @@ fn c06_pages_follow_each_other_without_a_gap_or_an_overlap_in_either_order() {
     yard.index().refresh(None).unwrap();
     let whole: Vec<_> = yard.all().into_iter().map(|run| run.record).collect();
     let sorted =
-        |pair: &[outlive::index::Record]| (pair[0].made(), &pair[0].run_id) < (pair[1].made(), &pair[1].run_id);
+        |pair: &[outlive::index::IndexRecord]| (pair[0].made(), &pair[0].run_id) < (pair[1].made(), &pair[1].run_id);
     assert!(whole.len() == 97 && whole.windows(2).all(sorted));
-    for order in [Order::Oldest, Order::Newest] {
+    for order in [SearchOrder::Oldest, SearchOrder::Newest] {
         let mut paged = pages(&yard, Query { limit: 7, order, ..Query::default() });
-        if order == Order::Newest {
+        if order == SearchOrder::Newest {
             paged.reverse();
         }
         assert_eq!(paged, whole, "{order:?}");
@@ -179,7 +179,7 @@ fn c06_pages_follow_each_other_without_a_gap_or_an_overlap_in_either_order() {
 }
 
 /// All pages of a query, one behind the other.
-fn pages(yard: &Yard, mut query: Query) -> Vec<outlive::index::Record> {
+fn pages(yard: &Yard, mut query: Query) -> Vec<outlive::index::IndexRecord> {
     let mut paged = Vec::new();
     loop {
         let found = yard.index().search(&query).unwrap();
@@ -205,13 +205,14 @@ fn c06_what_words_begin_with_is_found_among_many_runs_and_far_behind_them() {
     let whole: Vec<_> = yard.all().into_iter().map(|run| run.record).collect();
     for (text, word) in [("titl*", "Title"), ("need*", "needles"), ("title need*", "needles"), ("stra* titl*", "straw")]
     {
-        for order in [Order::Oldest, Order::Newest] {
+        for order in [SearchOrder::Oldest, SearchOrder::Newest] {
             let mut paged = pages(&yard, Query { limit: 60, order, text: Some(text.into()), ..Query::default() });
-            if order == Order::Newest {
+            if order == SearchOrder::Newest {
                 paged.reverse();
             }
-            let has =
-                |record: &&outlive::index::Record| record.title.contains(word) || record.inputs_digest.contains(word);
+            let has = |record: &&outlive::index::IndexRecord| {
+                record.title.contains(word) || record.inputs_digest.contains(word)
+            };
             let expected: Vec<_> = whole.iter().filter(has).cloned().collect();
             assert!(expected.len() >= 139, "{text} is in {} runs", expected.len());
             assert!(paged == expected, "{text} {order:?}: {} of {}", paged.len(), expected.len());

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use outlive::index::{Address, Query, Standing};
+use outlive::index::{Query, SourceAddress, Standing};
 use outlive::time::Timestamp;
 
 use super::yard::{Yard, put, state};
@@ -69,7 +69,7 @@ fn pipe(path: &std::path::Path) {
 /// How each source stands, by the name of its repository, wherever that is asked.
 fn standing(yard: &Yard) -> Vec<String> {
     let report = yard.index().report(None).unwrap();
-    let known: Vec<Address> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
+    let known: Vec<SourceAddress> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
     assert_eq!(yard.index().standing(&known).unwrap(), report.sources, "a list says otherwise than the report");
     let one = |source: &outlive::index::SourceReport| {
         let problems = source.problems.iter().map(|problem| format!(", {}: {}", problem.what, problem.reason));
@@ -86,7 +86,7 @@ fn c03_c04_sources_that_tell_nothing_are_unavailable_in_every_answer_and_not_sai
     let registry = |name: &str| {
         let path = root.join(name).join(".outlive");
         std::fs::create_dir_all(&path).unwrap();
-        Address::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
+        SourceAddress::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
         path.join("registry.db")
     };
     pipe(&registry("pipe"));

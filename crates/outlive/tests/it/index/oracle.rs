@@ -214,7 +214,7 @@ fn check_claims(yard: &Yard, now: &Runs, memory: &Memory) {
     }
 }
 
-fn check_record(record: &outlive::index::Record, truth: &Truth) {
+fn check_record(record: &outlive::index::IndexRecord, truth: &Truth) {
     let lifecycle = if truth.archived { "archived" } else { truth.derived };
     assert_eq!((record.lifecycle.as_str(), record.derived_lifecycle.as_str()), (lifecycle, truth.derived));
     assert_eq!((&record.run_id, &record.created_at), (&truth.id, &truth.created_at));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::index::{Address, Freshness, Lifecycle, Query, Standing};
+use outlive::index::{Freshness, Lifecycle, Query, SourceAddress, Standing};
 use outlive::registry::Registry;
 use outlive::run::Spec;
 use outlive::store::sqlite::Sharing;
@@ -177,7 +177,7 @@ fn check_claims(yard: &Yard, (now, answered): &(Runs, BTreeSet<PathBuf>), memory
         let is_asked = answered.contains(Path::new(&source.repo));
         assert_eq!(source.state, if is_asked { "available" } else { "unavailable" }, "{source:?}");
     }
-    let known: Vec<Address> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
+    let known: Vec<SourceAddress> = yard.index().sources().unwrap().into_iter().map(|known| known.address).collect();
     assert_eq!(yard.index().standing(&known).unwrap(), report.sources);
     let otherwise =
         |(key, truth): &(&(PathBuf, String), &Truth)| memory.indexed.get(*key).is_some_and(|it| it != *truth);
@@ -249,7 +249,7 @@ fn c01_c03_c06_the_index_of_any_registry_answers_as_the_oracle() {
         let roots = [root.join("one"), root.join("two")];
         for root in &roots {
             std::fs::create_dir_all(root).unwrap();
-            let address = Address::of_registry(&root.join(".outlive"));
+            let address = SourceAddress::of_registry(&root.join(".outlive"));
             address.register(&yard.path().join("home"), Timestamp::default()).unwrap();
             act(root, &Deed::Succeed, 100);
         }

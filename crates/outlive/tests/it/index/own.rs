@@ -1,6 +1,6 @@
 //! Registries of outlive as sources: what is in flight, what has ended, and what changes nothing.
 
-use outlive::index::{Address, Lifecycle, Query, Standing};
+use outlive::index::{Lifecycle, Query, SourceAddress, Standing};
 use outlive::registry::{Planned, Registry, RerunOptions};
 use outlive::run::Spec;
 use outlive::store::sqlite::Sharing;
@@ -11,7 +11,7 @@ use super::yard::Yard;
 fn registry(yard: &Yard, name: &str) -> Registry {
     let path = yard.path().canonicalize().unwrap().join(name).join(".outlive");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    Address::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
+    SourceAddress::of_registry(&path).register(&yard.path().join("home"), Timestamp::default()).unwrap();
     Registry::open_local(&path, Some(Sharing::Private)).unwrap()
 }
 

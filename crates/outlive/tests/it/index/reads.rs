@@ -1,6 +1,6 @@
 //! Reads that decide by what runs are: after changes in place, with files that are cut off, and without an index.
 
-use outlive::index::{Address, Freshness, Index, Lifecycle, Named, Names, Query, Standing};
+use outlive::index::{Freshness, Index, Lifecycle, Named, Names, Query, SourceAddress, Standing};
 
 use super::yard::{Yard, put, put_bytes, state};
 
@@ -122,7 +122,7 @@ fn t2_05_reads_cover_a_tree_that_is_not_registered() {
     let here = yard.path().canonicalize().unwrap().join("here");
     put(&here, "r1", &state("r1", DAY, &["completed"]));
     put(&here, "r2", &state("r2", DAY, &["completed"]));
-    let index = Index::of(yard.index().home()).with_here(vec![Address::of_tree(&here)]);
+    let index = Index::of(yard.index().home()).with_here(vec![SourceAddress::of_tree(&here)]);
     let found = index.search(&Query::default()).unwrap();
     assert_eq!(found.runs.iter().map(|run| run.record.run_id.as_str()).collect::<Vec<_>>(), ["r1", "r1", "r2"]);
     let repo = here.to_str().unwrap();

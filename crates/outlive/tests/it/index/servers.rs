@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use outlive::index::{Address, Freshness, Kind, Lifecycle, Query, Standing};
+use outlive::index::{Freshness, Kind, Lifecycle, Query, SourceAddress, Standing};
 use outlive::registry::Registry;
 use outlive::run::Spec;
 use outlive::testing::bucket::Bucket;
@@ -14,7 +14,7 @@ use super::yard::{Yard, put, state};
 const DAY: &str = "2026-01-01T00:00:00.000Z";
 
 fn add(yard: &Yard, url: &str) {
-    let address = Address { kind: Kind::Outlive, url: url.into() };
+    let address = SourceAddress { kind: Kind::Outlive, url: url.into() };
     address.register(&yard.path().join("home"), Timestamp::default()).unwrap();
 }
 

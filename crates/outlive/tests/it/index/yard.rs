@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outlive::index::{Address, Index, Query, SearchHit};
+use outlive::index::{Index, Query, SearchHit, SourceAddress};
 use outlive::time::Timestamp;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ impl Yard {
     pub(crate) fn repo(&self, name: &str) -> PathBuf {
         let root = self.path().canonicalize().unwrap().join(name);
         std::fs::create_dir_all(root.join(".cw/runs")).unwrap();
-        Address::of_tree(&root).register(&self.path().join("home"), Timestamp::default()).unwrap();
+        SourceAddress::of_tree(&root).register(&self.path().join("home"), Timestamp::default()).unwrap();
         root
     }
 
