@@ -15,6 +15,7 @@ mod examine;
 mod foreign;
 mod heads;
 mod keys;
+mod lane;
 mod maintenance;
 mod notify;
 mod owner_cache;

@@ -27,12 +27,14 @@ impl PostgresStore {
         kinds: &Option<Vec<String>>,
     ) -> Result<Option<i64>, CallError> {
         // The indexes have due times in order, of all runs and of each kind: one row of each is all that is read.
+        // A kind is said as a range: said as an equality, the index of all runs would have the rest in order as well.
         let first = "SELECT due_at FROM @.waiting w
                      WHERE NOT ready AND due_at IS NOT NULL AND due_at > (SELECT @.clock())";
         let sql = self.sql(&match kinds {
             Some(_) => format!(
                 "SELECT next.due_at - now.at FROM (SELECT @.clock() AS at) now, unnest($1::text[]) wanted(kind),
-                 LATERAL ({first} AND w.kind = wanted.kind ORDER BY due_at LIMIT 1) next ORDER BY next.due_at LIMIT 1"
+                 LATERAL ({first} AND w.kind >= wanted.kind AND w.kind <= wanted.kind ORDER BY w.kind, due_at LIMIT 1) next
+                 ORDER BY next.due_at LIMIT 1"
             ),
             None => format!(
                 "SELECT next.due_at - now.at FROM (SELECT @.clock() AS at) now,

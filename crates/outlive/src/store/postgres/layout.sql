@@ -81,6 +81,7 @@ WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_
 CREATE INDEX waiting_by_turn ON waiting (priority, created_at, id) WHERE ready AND share IS NULL;
 CREATE INDEX waiting_by_kind ON waiting (kind, priority, created_at, id) WHERE ready AND share IS NULL;
 CREATE INDEX waiting_shared ON waiting (priority, created_at, id) WHERE ready AND share IS NOT NULL;
+CREATE INDEX waiting_shared_by_kind ON waiting (kind, priority, created_at, id) WHERE ready AND share IS NOT NULL;
 CREATE INDEX waiting_by_share ON waiting (share, priority, created_at, id) WHERE ready AND share IS NOT NULL;
 CREATE INDEX waiting_by_share_kind ON waiting (share, kind, priority, created_at, id) WHERE ready AND share IS NOT NULL;
 CREATE INDEX waiting_by_due ON waiting (due_at) WHERE NOT ready AND due_at IS NOT NULL;

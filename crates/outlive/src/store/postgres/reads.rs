@@ -16,7 +16,7 @@ use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::run::{LastHeartbeat, StateName};
 use crate::model::step;
 use crate::model::time::Timestamp;
-use crate::store::{Cursor, Error, Order, Record, Revision, Selection};
+use crate::store::{Cursor, Error, Order, Record, Revision};
 
 /// The tables that a run moves between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -205,7 +205,7 @@ pub(super) fn select(tables: &[Table], filter: &Filter, order: Order, after: Opt
 }
 
 /// A part of a table, in order.
-fn part_of(table: Table, part: &str, said: &str, sorted: &str, limit: &str) -> String {
+pub(super) fn part_of(table: Table, part: &str, said: &str, sorted: &str, limit: &str) -> String {
     let (columns, joined, name) = (table.said(COLUMNS), table.said(JOINED), table.name());
     let said = table.said(said);
     format!("SELECT {columns} FROM @.{name} r {joined} WHERE {part} AND {said} ORDER BY {sorted} LIMIT {limit}")
@@ -228,7 +228,7 @@ fn led(tables: &[Table], by: Lead, said: &str, order: Order, limit: &str) -> Str
 
 /// What leads to the runs of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lead {
+pub(super) enum Lead {
     /// The runs themselves, in the order of an index.
     Run,
     /// The runs themselves, of which few are meant: they are found first, and sorted then.
@@ -258,7 +258,7 @@ impl Lead {
     }
 
     /// The columns that lists are in the order of, as SQL sorts by them.
-    fn sorted(self, order: Order) -> &'static str {
+    pub(super) fn sorted(self, order: Order) -> &'static str {
         match (self, order) {
             (Self::Label, Order::Newest) => "l.created_at DESC, l.run DESC",
             (Self::Label, _) => "l.created_at, l.run",
@@ -293,57 +293,15 @@ fn merged(order: Order) -> &'static str {
     }
 }
 
-/// The parts of these tables that a selection is looked for in, as conditions. Runs that are due have an index for those of
-/// a share and one for the rest.
-pub(super) fn locked_parts(tables: &[Table], selection: &Selection) -> Vec<(Table, &'static str)> {
-    let (plain, shared) = ("r.ready AND r.share IS NULL", "r.ready AND r.share IS NOT NULL");
-    let mut parts = Vec::new();
-    for table in tables {
-        let of_table: &[&'static str] =
-            match (selection.due && *table == Table::Waiting, selection.filter.share.as_deref()) {
-                (false, _) => &["true"],
-                (true, None) => &[plain, shared],
-                (true, Some("")) => &[plain],
-                (true, Some(_)) => &[shared],
-            };
-        parts.extend(of_table.iter().map(|part| (*table, *part)));
-    }
-    parts
-}
-
-/// Runs of one table that may match, locked, without those that other transactions have locked, and without those that want
-/// keys of which it is known that they cannot have them.
-pub(super) fn lock(
-    table: Table,
-    selection: &Selection,
-    after: Option<Cursor>,
-    limit: usize,
-    (part, passed_over): (&str, Vec<String>),
-) -> Query {
-    let (filter, order) = (&selection.filter, selection.order);
-    let by = if filter.ids.is_some() || filter.owner.is_some() { Lead::Few } else { Lead::Run };
-    let mut clauses = Clauses::of(filter, by);
-    clauses.say_place(by, order, after);
-    if let (Table::Waiting, Some(tenant)) = (table, filter.share.as_ref().filter(|tenant| !tenant.is_empty())) {
-        clauses.say("r.share = ?", Value::Text(tenant.clone()));
-    }
-    if !passed_over.is_empty() {
-        let clause = "(r.keys IS NULL OR NOT string_to_array(r.keys, chr(31)) && ?)";
-        clauses.say(clause, Value::Texts(passed_over));
-    }
-    let limit = clauses.bind(Value::Long(i64::try_from(limit).unwrap_or(i64::MAX)));
-    let sql = part_of(table, part, &clauses.said(), by.sorted(order), &limit);
-    Query { sql: format!("{sql} FOR UPDATE OF r SKIP LOCKED"), values: clauses.values }
-}
-
+/// What is said of a run, and the values that it is said with.
 #[derive(Default)]
-struct Clauses {
+pub(super) struct Clauses {
     said: Vec<String>,
-    values: Vec<Value>,
+    pub(super) values: Vec<Value>,
 }
 
 impl Clauses {
-    fn of(filter: &Filter, by: Lead) -> Self {
+    pub(super) fn of(filter: &Filter, by: Lead) -> Self {
         let mut clauses = Self::default();
         clauses.say_run(filter);
         clauses.say_spec(filter);
@@ -363,17 +321,21 @@ impl Clauses {
         clauses
     }
 
-    fn bind(&mut self, value: Value) -> String {
+    pub(super) fn bind(&mut self, value: Value) -> String {
         self.values.push(value);
         format!("${}", self.values.len())
     }
 
-    fn say(&mut self, clause: &str, value: Value) {
+    pub(super) fn push(&mut self, clause: String) {
+        self.said.push(clause);
+    }
+
+    pub(super) fn say(&mut self, clause: &str, value: Value) {
         let mark = self.bind(value);
         self.said.push(clause.replace('?', &mark));
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         if self.said.is_empty() { "true".into() } else { self.said.join(" AND ") }
     }
 
@@ -431,7 +393,7 @@ impl Clauses {
         }
     }
 
-    fn say_place(&mut self, by: Lead, order: Order, after: Option<Cursor>) {
+    pub(super) fn say_place(&mut self, by: Lead, order: Order, after: Option<Cursor>) {
         let Some(after) = after else { return };
         let at = self.bind(Value::Long(after.created_at.as_micros()));
         let id = self.bind(Value::Id(after.id.as_uuid()));

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::keys::{Grants, wants_keys};
+use super::lane;
 use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
 use super::writes::next;
@@ -161,9 +162,9 @@ impl PostgresStore {
         );
         let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
         let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
-        for (table, part) in reads::locked_parts(tables, selection) {
+        for (table, part) in lane::locked_parts(tables, selection) {
             let passed_over = if table == Table::Waiting { passed_over.clone() } else { Vec::new() };
-            let query = self.query(reads::lock(table, selection, after, step, (part, passed_over)));
+            let query = self.query(lane::lock(table, selection, after, step, (part, passed_over)));
             let rows = if *begun {
                 link.then(&query.sql, &query.bound()).await?
             } else {

@@ -18,6 +18,10 @@ CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT
 CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1 AND share = '';
 CREATE INDEX runs_ready_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1 AND share = '';
 CREATE INDEX runs_ready_by_share ON runs (share, priority, created_at, id, keyset, kind) WHERE ready = 1 AND share <> '';
+CREATE INDEX runs_ready_by_share_kind ON runs (share, kind, priority, created_at, id, keyset)
+    WHERE ready = 1 AND share <> '';
+CREATE INDEX runs_shared ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1 AND share <> '';
+CREATE INDEX runs_shared_by_kind ON runs (kind, priority, created_at, id, keyset) WHERE ready = 1 AND share <> '';
 CREATE INDEX runs_unready ON runs (due_at, priority, created_at, id, kind) WHERE ready = 0;
 
 CREATE TABLE events (run TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;

@@ -11,56 +11,34 @@ use crate::model::run::{QueueHead, Run};
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
+/// The head behind a tenant, a kind and a priority.
+const NEXT_SHARED: &str = "SELECT share, kind, priority, created_at, body FROM runs INDEXED BY runs_ready_by_share_kind
+                           WHERE ready = 1 AND share <> '' AND (share, kind, priority) > (?1, ?2, ?3)
+                           ORDER BY share, kind, priority, created_at, id LIMIT 1";
+
 /// The heads of the queue of the filter's kinds.
 pub(super) fn heads(connection: &Connection, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
-    if !has_column(connection)? {
+    if !has_index(connection)? {
         return Ok(Vec::new());
     }
-    let is_meant = |kind: &str| {
-        let is = |wanted: &String| wanted == kind;
+    let is_meant = |head: &QueueHead| {
+        let is = |wanted: &String| *wanted == head.kind;
         filter.kind.as_ref().is_none_or(is) && filter.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(is))
     };
-    let mut heads = Vec::new();
-    for tenant in tenants(connection)? {
-        heads.extend(heads_of(connection, &tenant)?.into_iter().filter(|head| is_meant(&head.kind)));
-    }
+    let mut heads = plain(connection)?;
+    heads.extend(shared(connection)?);
+    heads.retain(is_meant);
     Ok(heads)
 }
 
-/// Whether the database has the column of shares: one of an earlier format that is only read does not.
-fn has_column(connection: &Connection) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('runs') WHERE name = 'share')";
+/// Whether the database has the index of shares and kinds: one of an earlier format that is only read does not.
+fn has_index(connection: &Connection) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = 'runs_ready_by_share_kind')";
     cached(connection, sql)?.query_row([], |row| row.get(0)).map_err(from_sqlite)
 }
 
-/// The tenants that have ready runs, and the empty one of runs without a share.
-fn tenants(connection: &Connection) -> Result<Vec<String>, Error> {
-    let sql = "SELECT share FROM runs WHERE ready = 1 AND share <> '' AND share > ?1 ORDER BY share LIMIT 1";
-    let mut next = cached(connection, sql)?;
-    let mut tenants = vec![String::new()];
-    let mut last = String::new();
-    while let Some(tenant) = next.query_row([&last], |row| row.get(0)).optional().map_err(from_sqlite)? {
-        last = tenant;
-        tenants.push(last.clone());
-    }
-    Ok(tenants)
-}
-
-/// The heads of one tenant's queue. Those without a share are found kind by kind.
-fn heads_of(connection: &Connection, tenant: &str) -> Result<Vec<QueueHead>, Error> {
-    let of_share = "SELECT kind, priority, min(created_at), body FROM runs
-                    WHERE ready = 1 AND share <> '' AND share = ?1 GROUP BY kind, priority";
-    if !tenant.is_empty() {
-        let mut statement = cached(connection, of_share)?;
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get::<_, String>(3)?));
-        let rows = statement.query_map([tenant], read).map_err(from_sqlite)?;
-        let found: Result<Vec<(String, i32, i64, String)>, _> = rows.collect();
-        let head = |(kind, priority, created_at, body): (String, i32, i64, String)| {
-            let share = serde_json::from_str::<Run>(&body).ok()?.spec.share.clone();
-            Some(QueueHead { kind, share, priority, created_at: Timestamp::from_micros(created_at) })
-        };
-        return Ok(found.map_err(from_sqlite)?.into_iter().filter_map(head).collect());
-    }
+/// The heads of the runs without a share, kind by kind.
+fn plain(connection: &Connection) -> Result<Vec<QueueHead>, Error> {
     let sql = "SELECT kind, priority, created_at FROM runs INDEXED BY runs_ready_by_kind
                WHERE ready = 1 AND share = '' AND (kind, priority) > (?1, ?2)
                ORDER BY kind, priority, created_at, id LIMIT 1";
@@ -76,5 +54,42 @@ fn heads_of(connection: &Connection, tenant: &str) -> Result<Vec<QueueHead>, Err
             Some(head) => heads.push(head),
             None => return Ok(heads),
         }
+    }
+}
+
+/// The heads of the runs with a share, tenant by tenant. One that cannot be understood hides no other.
+fn shared(connection: &Connection) -> Result<Vec<QueueHead>, Error> {
+    let mut next = cached(connection, NEXT_SHARED)?;
+    let mut heads = Vec::new();
+    let mut after = (String::new(), String::new(), i64::MIN);
+    loop {
+        let read = |row: &rusqlite::Row<'_>| {
+            let place: (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((place, Timestamp::from_micros(row.get(3)?), row.get::<_, String>(4)?))
+        };
+        let found = next.query_row(params![after.0, after.1, after.2], read).optional().map_err(from_sqlite)?;
+        let Some((place, created_at, body)) = found else { return Ok(heads) };
+        if let (Ok(run), Ok(priority)) = (serde_json::from_str::<Run>(&body), i32::try_from(place.2)) {
+            let (kind, share) = (place.1.clone(), run.spec.share.clone());
+            heads.push(QueueHead { kind, share, priority, created_at });
+        }
+        after = place;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::schema::LAYOUT;
+
+    #[test]
+    fn heads_of_shares_are_searched_for_in_their_index() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(LAYOUT).unwrap();
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {NEXT_SHARED}")).unwrap();
+        let steps = statement.query_map(params!["", "", 0], |row| row.get::<_, String>(3)).unwrap();
+        let plan = steps.map(Result::unwrap).collect::<Vec<_>>().join("\n");
+        let searched = "SEARCH runs USING INDEX runs_ready_by_share_kind ((share,kind,priority)>(?,?,?))";
+        assert_eq!(plan, searched, "nothing is sorted, and what is no head is not read");
     }
 }

@@ -232,6 +232,7 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
         store.workers().await.unwrap();
         store.starts(&[Key::rate("api", 9, PATIENCE)]).await.unwrap();
         store.next_due(&Filter::default()).await.unwrap();
+        fill_share(&server, &schema);
         claim_shares(&worker).await;
         store.next_due(&Filter { kind: Some("keyed".into()), ..Filter::default() }).await.unwrap();
         store.examine().await.unwrap();
@@ -275,16 +276,44 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
     });
 }
 
+/// Gives half of the runs that are ready to one share, and has the server believe that no other share has any.
+fn fill_share(server: &Server, schema: &str) {
+    server.psql(&format!(
+        "SET auto_explain.log_min_duration = -1; SET search_path TO {schema};
+         CREATE TEMP TABLE half AS SELECT id FROM waiting WHERE ready AND kind = 'job' AND created_at / 2000000 % 2 = 0;
+         UPDATE spec SET body = (body::jsonb || '{{\"share\": {{\"tenant\": \"acme\"}}}}')::text WHERE id IN (TABLE half);
+         UPDATE waiting SET share = 'acme' WHERE id IN (TABLE half);
+         ANALYZE waiting"
+    ));
+    let shared = server.psql(&format!(
+        "SET auto_explain.log_min_duration = -1; SELECT count(*) FROM {schema}.waiting WHERE share = 'acme'"
+    ));
+    let shared: u64 = shared.lines().last().unwrap().parse().unwrap();
+    assert!(shared > 2 * READ, "{shared} runs are too few to show a walk");
+}
+
 /// Runs of a share are found behind all others, and those of no share behind all of a share.
 async fn claim_shares(worker: &Registry) {
     let of = |tenant: &str| Spec { share: Some(tenant.parse().unwrap()), ..spec("job") };
-    let planned = |spec| outlive::registry::Planned { spec, after: Vec::new() };
-    worker.enqueue_each((0..2_000).map(|_| planned(of("acme"))).collect()).await.unwrap();
-    worker.enqueue(of("other:2")).await.unwrap();
-    assert!(worker.store().heads(&Filter::default()).await.unwrap().len() >= 2);
-    let mut claims = outlive::engine::claims::Claims::of(["job".to_owned()]);
-    let (claimed, _) = claims.claim(worker, 4, &|_| true).await.unwrap();
-    assert_eq!(claimed.iter().filter(|handle| handle.run().tenant() == "other").count(), 1);
+    for kinds in [vec!["job".to_owned()], Vec::new()] {
+        worker.enqueue(of("other:2")).await.unwrap();
+        assert!(worker.store().heads(&Filter::default()).await.unwrap().len() >= 2);
+        let mut claims = outlive::engine::claims::Claims::of(kinds);
+        let (claimed, _) = claims.claim(worker, 4, &|_| true).await.unwrap();
+        assert_eq!(claimed.iter().filter(|handle| handle.run().tenant() == "other").count(), 1);
+        claimed.into_iter().for_each(std::mem::forget);
+    }
+    // No kind of any share, and the next pages of one share.
+    for filter in [
+        Filter { kind: Some("none".into()), ..Filter::default() },
+        Filter { share: Some("nobody".into()), ..Filter::default() },
+        Filter { share: Some("nobody".into()), priority: Some(0), ..Filter::default() },
+    ] {
+        assert!(worker.claim(filter, 5).await.unwrap().is_empty());
+    }
+    let acme = Filter { share: Some("acme".into()), priority: Some(0), ..Filter::default() };
+    let claimed = worker.claim(acme, 1_200).await.unwrap();
+    assert_eq!(claimed.len(), 1_200);
     claimed.into_iter().for_each(std::mem::forget);
 }
 
