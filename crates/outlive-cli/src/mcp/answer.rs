@@ -106,6 +106,9 @@ impl AnswerOptions {
         if let Value::Object(fields) = &mut answer {
             // What is the same in every answer.
             fields.retain(|name, _| !["schema", "verified"].contains(&name.as_str()));
+            if wanted.is_none() {
+                say_once(fields);
+            }
         }
         answer
     }
@@ -171,6 +174,10 @@ fn pick_runs(value: &mut Value, wanted: Option<&[String]>, depth: usize) -> bool
                 Some(wanted) => name == "id" || name == "run_id" || wanted.contains(name),
                 None => SUMMARY.contains(&name.as_str()) && *value != json!([]) && is_telling(name, value),
             });
+            if wanted.is_none() && fields.get("error_type") == Some(&"exit".into()) {
+                // The reason says so, and the exit code.
+                fields.retain(|name, _| !["error_type", "error_message"].contains(&name.as_str()));
+            }
             true
         }
         Value::Object(fields) if depth < DEEPEST => {
@@ -182,6 +189,17 @@ fn pick_runs(value: &mut Value, wanted: Option<&[String]>, depth: usize) -> bool
         }
         _ => false,
     }
+}
+
+/// Leaves out of the run that a call started what the answer says beside it, and the caller's own words.
+fn say_once(answer: &mut Map<String, Value>) {
+    let Some(Value::Object(run)) = answer.get("run") else { return };
+    let mut run = run.clone();
+    let is_own = answer.get("made") == Some(&true.into());
+    run.retain(|name, value| {
+        answer.get(name) != Some(value) && !(is_own && ["command", "cwd"].contains(&name.as_str()))
+    });
+    answer.insert("run".into(), run.into());
 }
 
 /// A run of this registry, or of the index.
@@ -244,6 +262,23 @@ mod tests {
         let named = wanted(json!({ "fields": ["owner"] })).pick(answer.clone());
         assert_eq!(named, json!({ "runs": [{ "id": "1", "owner": "w" }] }));
         assert_eq!(wanted(json!({ "fields": ["*"] })).pick(answer.clone()), answer);
+    }
+
+    #[test]
+    fn the_answer_to_a_start_says_nothing_twice_and_nothing_that_the_caller_said() {
+        let mut made = run("a");
+        made["command"] = json!(["true"]);
+        made["url"] = json!("http://x/");
+        let answer = json!({ "id": "1", "name": "a", "made": true, "url": "http://x/", "run": made });
+        let told = wanted(json!({})).pick(answer.clone());
+        assert_eq!(
+            told,
+            json!({ "id": "1", "name": "a", "made": true, "url": "http://x/", "run": { "state": "running" } })
+        );
+        let mut found = answer.clone();
+        found["made"] = json!(false);
+        assert_eq!(wanted(json!({})).pick(found)["run"]["command"], json!(["true"]), "another caller started it");
+        assert_eq!(wanted(json!({ "fields": ["command"] })).pick(answer)["run"]["command"], json!(["true"]));
     }
 
     #[test]

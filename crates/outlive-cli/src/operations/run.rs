@@ -11,6 +11,7 @@ use clap::{Args, Command};
 use nix::sys::signal::SigSet;
 use outlive::error::Error;
 use outlive::registry::Registry;
+use outlive::run::StateName;
 use outlive::time::parse_duration;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use schemars::JsonSchema;
@@ -26,6 +27,8 @@ use crate::ui::run_view::RunView;
 /// The most of the first output that is returned, in lines and bytes.
 const LINES: u64 = 60;
 const BYTES: u64 = 2048;
+/// The most lines of a run that has succeeded: how it ended is known, and what it did is in its log.
+const LINES_OF_SUCCESS: u64 = 10;
 
 /// Start a command in the background, and answer when it is registered
 ///
@@ -89,8 +92,8 @@ impl Operate for Run {
         let Some(watch) = self.watch else { return Ok(Started { begun, run: None, output: None }) };
         until(context, vec![(&registry, begun.id)], false, Some(watch), &Until::Ready).await?;
         let run = RunView::new(&registry.glance(begun.id).await?, &registry);
-        let output =
-            Output { run: begun.id.to_string(), lines: Some(LINES), text: true, limit: BYTES, ..Output::default() };
+        let lines = Some(if run.state == StateName::Succeeded { LINES_OF_SUCCESS } else { LINES });
+        let output = Output { run: begun.id.to_string(), lines, text: true, limit: BYTES, ..Output::default() };
         // A run that keeps no output has none to tell.
         let output = output.operate(context).await.ok().and_then(|written| written.into_text());
         Ok(Started { begun, run: Some(run), output })
