@@ -148,7 +148,7 @@ fn for_ever() {
     }
 }
 
-fn stand_by(builder: outlive::engine::worker::Builder) -> Outcome<()> {
+fn stand_by(builder: outlive::engine::worker::WorkerBuilder) -> Outcome<()> {
     let _worker = builder.start()?;
     println!("ready");
     for_ever();

@@ -6,7 +6,7 @@
 
 mod answer;
 mod harmless;
-mod listening;
+pub mod listening;
 mod resources;
 mod tasks;
 pub mod toolset;

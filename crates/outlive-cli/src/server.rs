@@ -153,6 +153,7 @@ impl Serve {
             #[cfg(feature = "mcp")]
             let operations = operations
                 .nest_service("/mcp", mcp::service(server.clone(), self.allow, &self.tools))
+                .layer(from_fn(mcp::rename_task_subscriptions))
                 .layer(from_fn(mcp::tell_session_ended));
             let router = router(&server, operations);
             if let Some(link) = link.filter(|_| self.open) {

@@ -35,8 +35,11 @@ fn main() -> Result<(), Failure> {
 
         // A sweeper of a schedule keeps the default grace of an hour. A dry sweep only counts.
         let policy = SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() };
-        println!("{} objects could be deleted", sweep(&registry, &policy, true).await?.objects);
-        println!("{} objects deleted", sweep(&registry, &policy, false).await?.objects);
+        println!(
+            "{} objects could be deleted",
+            sweep(&registry, &SweepPolicy { dry_run: true, ..policy.clone() }).await?.objects
+        );
+        println!("{} objects deleted", sweep(&registry, &policy).await?.objects);
         println!("the winner is {}", if writer.is_there(&winner).await? { "kept" } else { "gone" });
         registry.close().await;
         Ok(())

@@ -20,7 +20,7 @@ use outlive::testing::ManualClock;
 use outlive::{Event, Filter, Key, Registry, RunId};
 
 /// A store that counts what is written. Clones share everything.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct CountingStore {
     inner: MemoryStore,
     writes: Arc<AtomicU64>,

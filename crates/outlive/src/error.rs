@@ -259,6 +259,22 @@ impl Code {
 }
 
 impl Error {
+    /// Whether the same call may succeed later, without any change by the caller: the store could not be reached or has
+    /// no room, another holds the key, or others kept changing the run.
+    ///
+    /// ```
+    /// use outlive::{Error, store};
+    ///
+    /// assert!(Error::from(store::Error::Unavailable("connection refused".into())).is_transient());
+    /// assert!(!Error::NotFound("train".into()).is_transient());
+    /// ```
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient(),
+            other => matches!(other.code(), Code::Busy | Code::Unavailable | Code::Full | Code::Throttled),
+        }
+    }
+
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {

@@ -35,6 +35,8 @@
 //! A run that waits is enqueued with an input and done by a [`Worker`] with a handler for its kind, in this process or
 //! any other: see there for an example.
 //!
+#![cfg_attr(feature = "postgres", doc = include_str!("service.md"))]
+//!
 //! # Ten words
 //!
 //! - **Run** ([`Run`]): one piece of work, from its creation until its last attempt has ended.
@@ -102,9 +104,10 @@ mod util;
 #[cfg(feature = "object")]
 pub use self::engine::sweeper::{SweepPolicy, SweepReport, sweep};
 pub use self::engine::worker::{
-    BlockingJob, Builder as WorkerBuilder, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Worker, WorkerTiming,
+    BlockingJob, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Worker, WorkerBuilder, WorkerTiming,
 };
 pub use self::error::{Code, Error};
+pub use self::lifecycle::health::RunStatus;
 pub use self::lifecycle::{Fence, Refusal, Report};
 pub use self::model::filter::Filter;
 pub use self::model::id::{Epoch, RunId, WorkerId};

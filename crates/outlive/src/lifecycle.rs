@@ -129,10 +129,10 @@ pub enum Action {
         /// What it waits for.
         reason: String,
     },
-    /// A worker takes a suspended run.
+    /// A suspended run continues.
     Wake {
-        /// The worker.
-        owner: Owner,
+        /// The worker that takes it; none where it waits in the queue for one.
+        owner: Option<Owner>,
     },
     /// The owner says how the work came out.
     Finish {
@@ -267,7 +267,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::Unpause, State::Pending(pending)) => step.unpause(pending),
         (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
         (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
-        (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner),
+        (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner.as_ref()),
         (Action::Finish { fence, verdict, exit }, State::Running(held)) => step.finish(held, fence, verdict, *exit),
         (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
             step.interrupt(held, fence, interruption, *exit)
@@ -428,8 +428,12 @@ impl Step<'_> {
         Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
     }
 
-    fn wake(&self, suspended: &Suspended, owner: &Owner) -> Result<Next, Refusal> {
-        if suspended.parked { Err(Refusal::Parked) } else { Ok(self.taken(owner, suspended.started_at)) }
+    fn wake(&self, suspended: &Suspended, owner: Option<&Owner>) -> Result<Next, Refusal> {
+        match owner {
+            _ if suspended.parked => Err(Refusal::Parked),
+            Some(owner) => Ok(self.taken(owner, suspended.started_at)),
+            None => Ok(self.in_state(waiting(self.now, None, "woken"))),
+        }
     }
 
     fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {

@@ -428,6 +428,7 @@ impl Registry {
     }
 
     /// Gives new runs these policies: see [`Registry::spec`].
+    #[doc(hidden)]
     #[must_use]
     pub fn with_policies(mut self, policies: Policies) -> Self {
         self.policies = Arc::new(policies);
@@ -435,6 +436,7 @@ impl Registry {
     }
 
     /// Keeps and shows the output of runs as they wrote it: nothing of it is masked.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_plain_logs(mut self) -> Self {
         self.log_redactor = Some(Arc::new(Redactor::nothing()));
@@ -442,6 +444,7 @@ impl Registry {
     }
 
     /// What masks secrets before they are stored.
+    #[doc(hidden)]
     pub fn redactor(&self) -> &Arc<Redactor> {
         &self.redactor
     }
@@ -478,6 +481,7 @@ impl Registry {
     }
 
     /// Where the output of its runs is kept, as far as it is on this host; nowhere without a home.
+    #[doc(hidden)]
     pub fn logs(&self) -> Option<LogDirectory> {
         let (clock, redactor) = (self.clock.clone(), self.log_redactor.as_ref().unwrap_or(&self.redactor).clone());
         #[cfg(feature = "sqlite")]
@@ -493,6 +497,7 @@ impl Registry {
     }
 
     /// Its clocks.
+    #[doc(hidden)]
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
@@ -508,11 +513,13 @@ impl Registry {
     }
 
     /// Whose specs this user executes; none without a home.
+    #[doc(hidden)]
     pub fn trust(&self) -> Option<&Trust> {
         self.trust.as_ref()
     }
 
     /// What is wrong with this user's key, if it is there and cannot be used: what is made then has no signature.
+    #[doc(hidden)]
     pub fn unsigned(&self) -> Option<&str> {
         self.unsigned.as_deref()
     }
@@ -584,13 +591,14 @@ impl Registry {
         Ok(self.change(id, action).await?.0.run)
     }
 
-    /// Hides an ended run, or shows it again.
-    pub async fn archive(&self, id: RunId, archived: bool) -> Result<Run, Error> {
-        Ok(self
-            .change(id, |_| if archived { Action::Archive { reason: None } } else { Action::Unarchive })
-            .await?
-            .0
-            .run)
+    /// Hides an ended run from lists.
+    pub async fn archive(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Archive { reason: None }).await?.0.run)
+    }
+
+    /// Shows an archived run in lists again.
+    pub async fn unarchive(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Unarchive).await?.0.run)
     }
 
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.

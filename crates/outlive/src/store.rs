@@ -20,6 +20,7 @@ pub mod postgres;
 pub mod sqlite;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ use crate::model::time::Timestamp;
 /// 10. **Heads of the queue.** [`Store::heads`] names the oldest due run of every kind, share and priority, and no other. Of
 ///     a run whose time has come since runs were last claimed it need not know.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The records of these runs, in any order; unknown ids are left out.
     async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error>;
 

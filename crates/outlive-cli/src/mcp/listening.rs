@@ -1,7 +1,8 @@
 //! Subscriptions to tasks: `subscriptions/listen` with `taskIds`, of protocol 2026-07-28 and its extension for tasks.
 //!
 //! The library for MCP drops `taskIds` while it reads a request, and lets no notification of a task through its own
-//! subscriptions. Such a request is therefore renamed before it is read, and answered here as a request of our own.
+//! subscriptions. Such a request is therefore renamed before it is read, on both transports, and answered here as a
+//! request of our own, with the resources that it names beside tasks.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 
 use super::tasks::run_of;
-use super::{Desk, Tools};
+use super::{Desk, Tools, resources};
 
 /// What a request that subscribes to tasks is renamed to.
 pub const LISTEN: &str = "outlive/listen_to_tasks";
 /// How it is called by clients.
-const METHOD: &str = "subscriptions/listen";
+pub const METHOD: &str = "subscriptions/listen";
 /// The field of a notification that names its subscription.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// How many tasks a client may listen to at once.
@@ -48,7 +49,7 @@ pub fn renamed(input: impl AsyncRead + Send + Unpin + 'static) -> impl AsyncRead
 }
 
 /// A message that subscribes to tasks, renamed.
-fn rename(line: &[u8]) -> Option<Vec<u8>> {
+pub fn rename(line: &[u8]) -> Option<Vec<u8>> {
     let has = |word: &[u8]| line.windows(word.len()).any(|at| at == word);
     if !has(METHOD.as_bytes()) || !has(b"taskIds") {
         return None;
@@ -82,7 +83,18 @@ impl<D: Desk> Tools<D> {
             }
         }
         let stream = Stream { peer: context.peer.clone(), id: context.id.clone() };
-        let accepted = json!({ "notifications": { "taskIds": tasks } });
+        let uris = request.params.as_ref().map(|params| &params["notifications"]["resourceSubscriptions"]);
+        let uris: Vec<String> = uris.and_then(|uris| serde_json::from_value(uris.clone()).ok()).unwrap_or_default();
+        let mut outputs = Vec::new();
+        for uri in resources::accepted(&uris) {
+            if let Ok(place) = self.place(&uri, &who).await {
+                outputs.push((uri, place));
+            }
+        }
+        let mut accepted = json!({ "notifications": { "taskIds": tasks } });
+        if !outputs.is_empty() {
+            accepted["notifications"]["resourceSubscriptions"] = outputs.iter().map(|(uri, _)| uri.as_str()).collect();
+        }
         stream.send("notifications/subscriptions/acknowledged", accepted).await?;
         let follow = |task: String| {
             let (stream, who) = (stream.clone(), who.clone());
@@ -98,9 +110,22 @@ impl<D: Desk> Tools<D> {
                 }
             }
         };
+        let follow_output = |(uri, mut place): (String, (String, bool))| {
+            let (stream, who) = (stream.clone(), who.clone());
+            async move {
+                while let Some(now) = self.grown(&uri, &place, &who).await {
+                    place = now;
+                    if stream.send("notifications/resources/updated", json!({ "uri": uri })).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        let tasks = tasks.into_iter().map(follow).collect();
+        let outputs = outputs.into_iter().map(follow_output).collect();
         tokio::select! {
             () = context.ct.cancelled() => {}
-            () = join(tasks.into_iter().map(follow).collect()) => {}
+            ((), ()) = async { tokio::join!(join(tasks), join(outputs)) } => {}
         }
         let ended =
             json!({ "resultType": "complete", "_meta": { (SUBSCRIPTION): context.id.clone().into_json_value() } });

@@ -101,7 +101,7 @@ impl<D: Desk> Tools<D> {
     }
 
     /// How far the output of a run is, and whether it has ended.
-    async fn place(&self, uri: &str, who: &Who) -> Result<(String, bool), ErrorData> {
+    pub(super) async fn place(&self, uri: &str, who: &Who) -> Result<(String, bool), ErrorData> {
         let run = run_of(uri).ok_or_else(|| not_found(uri, "there is no such resource"))?;
         let input = json!({ "run": run, "lines": 1, "text": true, "limit": 1 });
         let page = self.ask(operation("output")?, input, who).await;
@@ -110,7 +110,7 @@ impl<D: Desk> Tools<D> {
     }
 
     /// Waits until the output of a run has grown or ended since a place. None where there is nothing to wait for.
-    async fn grown(&self, uri: &str, place: &(String, bool), who: &Who) -> Option<(String, bool)> {
+    pub(super) async fn grown(&self, uri: &str, place: &(String, bool), who: &Who) -> Option<(String, bool)> {
         if place.1 {
             return None;
         }

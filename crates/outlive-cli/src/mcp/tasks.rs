@@ -26,10 +26,16 @@ const LINES: usize = 60;
 const BYTES: usize = 2048;
 /// After how long a client asks again, at the least and at the most, in milliseconds.
 const POLL: [u64; 2] = [500, 30_000];
-/// What is done with a parked run, and how a client is asked for it.
+/// For how long a task is waited for before it is looked at again: a run that is suspended has not ended.
+const LOOK: &str = "2s";
+/// How often a task is looked at for a token, whose few calls at a time are not spent on waiting.
+const LOOK_FOR_TOKEN: Duration = Duration::from_secs(1);
+/// What is done with a run that waits for a person, and how a client is asked for it.
 const UNPARK: &str = "unpark";
+const RESUME: &str = "resume";
 const NEXT: &str = "next";
 const RETRY: &str = "retry";
+const CONTINUE: &str = "continue";
 const CANCEL: &str = "cancel";
 
 /// Whether a call is answered as a task: it starts a run, waits for nothing itself, and the client knows tasks.
@@ -83,9 +89,14 @@ impl<D: Desk> Tools<D> {
         Ok(CreateTaskResult::new(described(&run, TaskStatus::Working)))
     }
 
-    /// Waits until a task may have changed, for as long as a call is kept. None where it cannot be waited for.
+    /// Waits until a task may have changed. None where it cannot be waited for.
     pub(super) async fn wait_for_task(&self, task: &str, who: &Who) -> Option<()> {
-        let waited = self.ask(operation("wait").ok()?, json!({ "runs": [task], "ready": true }), who).await;
+        if who.user.is_some() {
+            tokio::time::sleep(LOOK_FOR_TOKEN).await;
+            return Some(());
+        }
+        let input = json!({ "runs": [task], "ready": true, "timeout": LOOK });
+        let waited = self.ask(operation("wait").ok()?, input, who).await;
         match waited {
             Ok(_) => Some(()),
             // Others wait already, and make room in time.
@@ -106,7 +117,9 @@ impl<D: Desk> Tools<D> {
             Some("dead") => TaskPayload::Failed { error: lost(&run) },
             Some("succeeded" | "failed" | "interrupted") => self.result(&run, who).await,
             Some("running") if run["ready"] == true => self.result(&run, who).await,
-            Some("suspended") if can(&run, UNPARK) => TaskPayload::InputRequired { input_requests: question(&run) },
+            Some("suspended") if waits_for_a_person(&run) => {
+                TaskPayload::InputRequired { input_requests: question(&run) }
+            }
             _ => TaskPayload::Working,
         };
         Ok(DetailedTask::new(described(&run, payload.status()), payload))
@@ -124,11 +137,12 @@ impl<D: Desk> Tools<D> {
     /// Takes the answer to what a task asks for. Answers to anything else are ignored.
     pub(super) async fn answer_task(&self, task: &str, said: &InputResponses, who: &Who) -> Result<(), ErrorData> {
         let run = self.look(&run_of(task)?, who).await?;
-        let Some(said) = said.get(&key(&run)).filter(|_| can(&run, UNPARK)) else { return Ok(()) };
+        let Some(said) = said.get(&key(&run)).filter(|_| waits_for_a_person(&run)) else { return Ok(()) };
         let input = json!({ "runs": [run["id"]] });
         let verbs: &[&str] = match (said["action"].as_str(), said["content"][NEXT].as_str()) {
-            (Some("accept"), Some(RETRY)) => &["unpark", "resume"],
-            (Some("accept"), Some(CANCEL)) | (Some("decline"), _) => &["cancel"],
+            (Some("accept"), Some(RETRY)) if can(&run, UNPARK) => &[UNPARK, RESUME],
+            (Some("accept"), Some(CONTINUE)) if can(&run, RESUME) => &[RESUME],
+            (Some("accept"), Some(CANCEL)) | (Some("decline"), _) => &[CANCEL],
             // It was put off.
             _ => &[],
         };
@@ -173,20 +187,31 @@ fn can(run: &Value, operation: &str) -> bool {
     run["can"].as_array().into_iter().flatten().any(|can| can == operation)
 }
 
-/// The name of what a parked run asks for. Each time that it is parked it has another epoch.
+/// Whether a run is suspended until a person decides: it is parked, or its handler suspended it and a worker would
+/// continue it.
+fn waits_for_a_person(run: &Value) -> bool {
+    run["state"] == "suspended" && (can(run, UNPARK) || can(run, RESUME))
+}
+
+/// The name of what a suspended run asks for. Each time that it is suspended it has another epoch.
 fn key(run: &Value) -> String {
     format!("next-{}", run["epoch"])
 }
 
-/// What a client is asked for a parked run.
+/// What a client is asked for a run that waits for a person.
 fn question(run: &Value) -> InputRequests {
-    let reason = run["reason"].as_str().unwrap_or("its owners died again and again");
+    let (word, answer, verb, default) = if can(run, UNPARK) {
+        ("parked", RETRY, "Retry", "its owners died again and again")
+    } else {
+        ("suspended", CONTINUE, "Continue", "its program waits for a decision")
+    };
+    let (id, reason) = (run["id"].as_str().unwrap_or_default(), run["reason"].as_str().unwrap_or(default));
     let asked = json!({ "method": "elicitation/create", "params": {
         "mode": "form",
-        "message": format!("Run {} is parked: {reason}. Retry it, or cancel it?", run["id"].as_str().unwrap_or_default()),
+        "message": format!("Run {id} is {word}: {reason}. {verb} it, or cancel it?"),
         "requestedSchema": {
             "type": "object",
-            "properties": { (NEXT): { "type": "string", "enum": [RETRY, CANCEL] } },
+            "properties": { (NEXT): { "type": "string", "enum": [answer, CANCEL] } },
             "required": [NEXT],
         },
     } });

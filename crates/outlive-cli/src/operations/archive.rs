@@ -367,10 +367,18 @@ async fn mark_in(registry: &Registry, found: Vec<RunStatus>, mark: Mark<'_>) -> 
     if !unrecorded.is_empty() {
         hooks::reap(registry, &mut Reaper::new(registry.worker()), Filter::of(unrecorded)).await?;
     }
-    let marked = registry.archive_each(&ids, mark.archived, mark.reason.map(Into::into)).await?;
+    let marked = if mark.archived {
+        registry.archive_each(&ids, mark.reason.map(Into::into)).await?
+    } else {
+        registry.unarchive_each(&ids).await?
+    };
     if let ([one], []) = (&ids[..], &marked[..]) {
         // It was changed meanwhile: the rules say why it cannot be marked any more.
-        registry.archive(*one, mark.archived).await?;
+        if mark.archived {
+            registry.archive(*one).await?;
+        } else {
+            registry.unarchive(*one).await?;
+        }
         return Ok(ids);
     }
     Ok(marked)

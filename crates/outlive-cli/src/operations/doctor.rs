@@ -89,7 +89,7 @@ impl Operate for Doctor {
                     checks.push(Check::new("problem", unsigned));
                 }
                 if let Some(store) = registry.local() {
-                    let findings = store.examine(self.fix)?;
+                    let findings = if self.fix { store.mend()? } else { store.examine()? };
                     if findings.is_empty() {
                         checks.push(Check::new("ok", "the registry is sound"));
                     }

@@ -15,7 +15,7 @@ use outlive::lifecycle::health::{Health, RunStatus};
 use outlive::lifecycle::{Action, Refusal, apply, resumes_unnamed};
 use outlive::owner::LiveProcesses;
 use outlive::ownership::reaper::Reaper;
-use outlive::registry::Registry;
+use outlive::registry::{Registry, ResumeOptions};
 use outlive::run::{State, StateName};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -42,7 +42,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Each run continues as its next attempt, in the background: its command is executed again in its directory, with
 /// the last checkpoint in OUTLIVE_CHECKPOINT. With --all, or without a RUN, every resumable run is resumed, except
 /// runs that were cancelled, runs stopped with Ctrl-C and runs with `--resume-on never`. Concurrent calls resume each
-/// run once.
+/// run once. A queued run that its handler suspended, such as for an approval, waits for a worker again, which
+/// continues its attempt.
 ///
 /// With --status, --kind, --name, --label, --since or --until, the runs that match are counted, and resumed with --yes:
 /// runs that came from the queue wait for a worker again, a thousand in one write; others continue in the background.
@@ -323,7 +324,8 @@ impl Resume {
                 return Ok(());
             }
             let queued = seen.iter().filter(|seen| seen.run.spec.queued).map(|seen| seen.run.id);
-            let waiting = registry.requeue_each(&queued.collect::<Vec<RunId>>(), failed).await?;
+            let again = ResumeOptions { failed_too: failed };
+            let waiting = registry.requeue_each(&queued.collect::<Vec<RunId>>(), again).await?;
             bulk.change(waiting.len());
             let waiting: BTreeSet<RunId> = waiting.iter().map(|run| run.id).collect();
             for seen in seen.iter().filter(|seen| !waiting.contains(&seen.run.id)) {
@@ -373,6 +375,9 @@ impl Resume {
             // Nothing to do: it goes on already, or has come to its end.
             return Ok(None);
         }
+        if run.spec.queued && matches!(run.state, State::Suspended(_)) {
+            return self.wake(registry, seen).map(Some);
+        }
         // What would be refused later is refused before anything is ended or started.
         Job::of(registry, run, false)?;
         self.check(registry, seen)?;
@@ -400,6 +405,18 @@ impl Resume {
         }
         self.check(registry, &now)?;
         Err(Error::Invalid(started.talk.unwrap_or_else(|| "its owner could not resume it".into())))
+    }
+
+    /// Has a suspended run wait for a worker again, which continues its attempt.
+    fn wake(&self, registry: &Registry, seen: &RunStatus) -> Result<ResumedRun, Error> {
+        let run = &seen.run;
+        if self.dry_run {
+            let refused = |refusal| Error::Refused { run: run.id, refusal };
+            apply(run, &Action::Wake { owner: None }, registry.me(), registry.clock().now()).map_err(refused)?;
+        } else {
+            pollster::block_on(registry.wake_queued(run.id))?;
+        }
+        Ok(ResumedRun { id: run.id, name: run.spec.name.clone(), attempt: run.attempt, warning: None })
     }
 
     /// Whether the rules would let it be resumed.

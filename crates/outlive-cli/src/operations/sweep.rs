@@ -136,7 +136,7 @@ impl Operate for Sweep {
             deliver(&registry).await?;
             hooks::reap(&registry, &mut Reaper::new(registry.worker()), Default::default()).await?;
         }
-        Ok(Answer { report: sweep(&registry, &spare, dry_run).await? })
+        Ok(Answer { report: sweep(&registry, &SweepPolicy { dry_run, ..spare }).await? })
     }
 
     fn exit_status(output: &Answer) -> u8 {

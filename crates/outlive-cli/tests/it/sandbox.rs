@@ -322,3 +322,41 @@ pub fn make_result(sandbox: &Sandbox, name: &str) {
     worker.wait_until(|tally| tally.succeeded == 1);
     worker.stop();
 }
+
+/// A worker in this process whose runs are suspended until they are approved.
+pub struct Gates {
+    registry: outlive::Registry,
+    worker: Option<outlive::Worker>,
+}
+
+impl Gates {
+    pub fn open(sandbox: &Sandbox) -> Self {
+        let url = format!("sqlite:{}", sandbox.work().join(".outlive").display());
+        let open = || pollster::block_on(outlive::Registry::open(&url)).unwrap();
+        let deploy = |job: &outlive::BlockingJob| -> Result<outlive::Done, outlive::Failed> {
+            if job.checkpoint().is_some() {
+                return Ok(outlive::Done::Succeeded("deployed".into()));
+            }
+            job.set_checkpoint("asked".into())?;
+            Ok(outlive::Done::Suspended("deploy to production?".into()))
+        };
+        let worker = outlive::Worker::builder(open()).handle_blocking("deploy", deploy).start().unwrap();
+        Self { registry: open(), worker: Some(worker) }
+    }
+
+    /// A run that its handler has suspended.
+    pub fn suspended_run(&self, sandbox: &Sandbox) -> String {
+        let run = pollster::block_on(self.registry.enqueue(self.registry.spec("deploy"))).unwrap();
+        let id = run.id.to_string();
+        sandbox.wait_for_state(&id, "suspended");
+        id
+    }
+}
+
+impl Drop for Gates {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
+        }
+    }
+}

@@ -1,12 +1,14 @@
 //! Runs as tasks of MCP: after any crash, with notifications, and where a person is asked.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox, until};
-use super::served::{Agent, answered};
+use super::served::{Agent, Served, answered};
 
 const EXECUTE: &[&str] = &["--allow", "execute"];
 /// How many crash tests are under way at a time.
@@ -174,6 +176,91 @@ fn a_client_of_2026_07_28_subscribes_to_tasks_and_is_notified() {
     }
 }
 
+/// The messages of a stream, until one of them is as is wanted.
+fn hear_until(stream: &mut TcpStream, heard: &mut String, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut bytes = [0; 4096];
+    loop {
+        let messages = heard.lines().filter_map(|line| line.strip_prefix("data:"));
+        let mut messages = messages.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+        if let Some(found) = messages.find(|message| is_wanted(message)) {
+            return found;
+        }
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "the stream has ended: {heard}");
+        heard.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+}
+
+/// Begins a request of MCP over HTTP and leaves its answer to be read.
+fn open_stream(served: &Served, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    let mut stream = served.connect();
+    let (address, token) = (&served.address, &served.token);
+    let mut head = format!("{line} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n");
+    head.push_str("Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    stream
+}
+
+const TASKS: &str = "notifications/tasks";
+
+#[test]
+fn a_client_over_http_subscribes_to_tasks_and_output_and_is_notified_once() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, EXECUTE);
+    let declared = meta(&json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }));
+    let ask = |method: &str, mut params: Value| {
+        params["_meta"] = declared.clone();
+        let name = params["name"].as_str().unwrap_or_default().to_owned();
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
+        let mut headers = vec![("Mcp-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
+        headers.extend((!name.is_empty()).then_some(("Mcp-Name", name.as_str())));
+        open_stream(&served, "POST /mcp", &headers, &body)
+    };
+    let script = "until [ -e over ]; do sleep 0.05; done; echo done; exit 4";
+    let call = json!({ "name": "run", "arguments": { "argv": ["sh", "-c", script] } });
+    let begun = hear_until(&mut ask("tools/call", call), &mut String::new(), |message| message["id"] == 7);
+    let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+    let uri = format!("outlive://runs/{id}/output");
+    let wanted = json!({ "taskIds": [id, "nothing"], "resourceSubscriptions": [uri, "file:///etc/passwd"] });
+    let (mut stream, mut heard) = (ask("subscriptions/listen", json!({ "notifications": wanted })), String::new());
+    let is = |method: &'static str| move |message: &Value| message["method"] == method;
+    let accepted = hear_until(&mut stream, &mut heard, is("notifications/subscriptions/acknowledged"));
+    let accepted = &accepted["params"]["notifications"];
+    assert_eq!(*accepted, json!({ "taskIds": [id], "resourceSubscriptions": [uri] }), "{accepted}");
+    std::fs::write(sandbox.work().join("over"), "").unwrap();
+    let told = hear_until(&mut stream, &mut heard, is(TASKS));
+    assert_eq!((&told["params"]["taskId"], &told["params"]["status"]), (&json!(id), &json!("completed")), "{told}");
+    assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 7, "{told}");
+    let result = told["params"]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(result.contains("\"exit_code\":4") && result.contains("done\\n"), "{result}");
+    hear_until(&mut stream, &mut heard, is("notifications/resources/updated"));
+    let ended = hear_until(&mut stream, &mut heard, |message| message["id"] == 7);
+    assert_eq!(ended["result"]["resultType"], "complete", "{ended}");
+    assert_eq!(heard.matches(TASKS).count(), 1, "{heard}");
+}
+
+/// A client of an earlier protocol has a session, whose stream carries what no request of it asked for.
+#[test]
+fn a_session_over_http_is_notified_of_the_end_of_its_task() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, EXECUTE);
+    let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": { "name": "test", "version": "1" } });
+    let begun = served.mcp("initialize", &hello, None);
+    let session = begun.header("mcp-session-id").unwrap().to_owned();
+    let mut stream = open_stream(&served, "GET /mcp", &[("Mcp-Session-Id", &*session)], "");
+    let call =
+        json!({ "name": "run", "arguments": { "argv": ["sh", "-c", "until [ -e over ]; do sleep 0.05; done"] } });
+    let begun = served.mcp("tools/call", &call, Some(&session));
+    assert!(begun.body.contains("\"status\":\"working\""), "{}", begun.body);
+    std::fs::write(sandbox.work().join("over"), "").unwrap();
+    let told = hear_until(&mut stream, &mut String::new(), |message| message["method"] == TASKS);
+    assert_eq!(told["params"]["status"], "completed", "{told}");
+}
+
 #[test]
 fn a_client_that_subscribes_to_output_is_notified_when_it_grows() {
     let sandbox = Sandbox::new();
@@ -231,6 +318,34 @@ fn a_parked_run_asks_what_is_to_become_of_it() {
     assert!(agent.ask("tasks/update", answer(key, retry))["result"].is_object());
     until("it to be cancelled", || task(&mut agent, "tasks/get", &id)["result"]["status"] == "cancelled");
     assert!(task(&mut agent, "tasks/cancel", &id)["result"].is_object(), "a second request changes nothing");
+}
+
+#[test]
+fn a_run_that_suspended_itself_asks_and_its_worker_continues_it() {
+    let sandbox = Sandbox::new();
+    let gates = super::sandbox::Gates::open(&sandbox);
+    let mut agent = Agent::with_tasks(&sandbox, EXECUTE);
+    for (said, status) in [("continue", "completed"), ("cancel", "cancelled")] {
+        let id = gates.suspended_run(&sandbox);
+        assert_eq!(sandbox.show(&id)["can"], json!(["cancel", "resume"]));
+        let asks = task(&mut agent, "tasks/get", &id)["result"].clone();
+        assert_eq!(asks["status"], "input_required", "{asks}");
+        let (key, question) = asks["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        let choices = &question["params"]["requestedSchema"]["properties"]["next"]["enum"];
+        assert_eq!(*choices, json!(["continue", "cancel"]), "{question}");
+        let answer = json!({ "action": "accept", "content": { "next": said } });
+        let answer = json!({ "taskId": id, "inputResponses": { (key): answer } });
+        let mut looking = Agent::with_tasks(&sandbox, &[]);
+        assert!(looking.ask("tasks/update", answer.clone())["error"].is_object(), "a reader decided");
+        assert!(agent.ask("tasks/update", answer.clone())["result"].is_object());
+        until("the task to end", || task(&mut agent, "tasks/get", &id)["result"]["status"] == status);
+        assert!(agent.ask("tasks/update", answer)["result"].is_object(), "an answer to no question is ignored");
+    }
+    // The command line decides the same way, and what was not queued is left to its own program.
+    let id = gates.suspended_run(&sandbox);
+    let said = sandbox.outlive(["resume", &id]).succeeds();
+    assert!(said.contains("resumed, attempt 1"), "{said}");
+    sandbox.wait_for_state(&id, "succeeded");
 }
 
 #[test]

@@ -69,10 +69,10 @@ pub(super) async fn a_beat_names_lost_runs(ground: &dyn Ground) -> Result<(), St
     scene.act(&ended, &finish(worker, &ended)).await?;
     let moved = scene.start(worker).await?;
     scene.act(&moved, &suspend(worker, &moved)).await?;
-    scene.act(&moved, &Action::Wake { owner: by(other) }).await?;
+    scene.act(&moved, &Action::Wake { owner: Some(by(other)) }).await?;
     let again = scene.start(worker).await?;
     scene.act(&again, &suspend(worker, &again)).await?;
-    scene.act(&again, &Action::Wake { owner: by(worker) }).await?;
+    scene.act(&again, &Action::Wake { owner: Some(by(worker)) }).await?;
     let never = scene.start(other).await?;
     let reply = scene.beat(worker, &[&kept, &ended, &moved, &again, &never], None).await?;
     let expected = sorted([ended.run.id, moved.run.id, again.run.id, never.run.id]);

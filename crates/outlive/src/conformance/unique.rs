@@ -36,7 +36,7 @@ pub(super) async fn a_unique_key_is_held_from_making_to_end(ground: &dyn Ground)
     is_taken(&scene, &run).await?;
     let run = scene.act(&run, &suspend(worker, &run)).await?;
     is_taken(&scene, &run).await?;
-    let run = scene.act(&run, &Action::Wake { owner: by(worker) }).await?;
+    let run = scene.act(&run, &Action::Wake { owner: Some(by(worker)) }).await?;
     is_taken(&scene, &run).await?;
     scene.act(&run, &finish(worker, &run)).await?;
     scene.enqueue(only()).await.map(drop)

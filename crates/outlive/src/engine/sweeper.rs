@@ -53,6 +53,8 @@ pub struct SweepPolicy {
     pub unsure: Duration,
     /// Records of runs of which nothing is left, unless they are over for this long; all of them, where it is unset.
     pub forget_after: Option<Duration>,
+    /// Everything: the report says what would be deleted, and nothing is.
+    pub dry_run: bool,
 }
 
 /// How exact the dates of objects are taken to be.
@@ -76,13 +78,22 @@ impl SweepPolicy {
             only,
             unsure: self.unsure.max(other.unsure),
             forget_after,
+            dry_run: self.dry_run || other.dry_run,
         }
     }
 }
 
 impl Default for SweepPolicy {
     fn default() -> Self {
-        Self { grace: GRACE, keep_last: 0, older_than: None, only: BTreeSet::new(), unsure: UNSURE, forget_after: None }
+        Self {
+            grace: GRACE,
+            keep_last: 0,
+            older_than: None,
+            only: BTreeSet::new(),
+            unsure: UNSURE,
+            forget_after: None,
+            dry_run: false,
+        }
     }
 }
 

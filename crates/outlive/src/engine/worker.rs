@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use self::builder::Builder;
+pub use self::builder::WorkerBuilder;
 use self::dispatcher::{Dispatcher, Stage};
 pub use self::dispatcher::{Tally, Waker};
 pub use self::job::{BlockingJob, Job, JobRun};
@@ -91,8 +91,8 @@ pub struct Worker {
 impl Worker {
     /// A worker under construction: handlers and settings. It works for a registry that it is given, or for one that the
     /// caller keeps: `Worker::builder(&registry)`.
-    pub fn builder(registry: impl Into<Registry>) -> Builder {
-        Builder::new(registry.into())
+    pub fn builder(registry: impl Into<Registry>) -> WorkerBuilder {
+        WorkerBuilder::new(registry.into())
     }
 
     /// The registry that it works for.
@@ -110,8 +110,8 @@ impl Worker {
         self.floor.wait_until(so);
     }
 
-    /// Waits until it finds nothing more to do. Blocks, as [`Worker::stop`] does: async callers use [`Builder::drain`] and
-    /// [`Builder::run_until`]. A run that is due later, or waits for another that is not done here,
+    /// Waits until it finds nothing more to do. Blocks, as [`Worker::stop`] does: async callers use [`WorkerBuilder::drain`] and
+    /// [`WorkerBuilder::run_until`]. A run that is due later, or waits for another that is not done here,
     /// does not count.
     pub fn wait_until_drained(&self) {
         self.floor.wait_until_drained();

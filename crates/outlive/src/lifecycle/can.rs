@@ -27,7 +27,7 @@ pub enum Operation {
     Reap,
     /// Repeat it as a new run.
     Rerun,
-    /// Start its next attempt.
+    /// Start its next attempt, or have a worker continue it after it was suspended.
     Resume,
     /// Show it in lists again.
     Unarchive,
@@ -55,12 +55,18 @@ pub fn can(seen: &RunStatus, is_executable: impl Fn() -> bool) -> Vec<Operation>
         (Operation::Pause, is_allowed(&Action::Pause { reason: None })),
         (Operation::Reap, is_dead_unrecorded && !run.copied),
         (Operation::Rerun, may_rerun(seen) && is_executable()),
-        (Operation::Resume, may_resume(seen) && is_executable()),
+        (Operation::Resume, may_wake(run) || may_resume(seen) && is_executable()),
         (Operation::Unarchive, is_allowed(&Action::Unarchive)),
         (Operation::Unpark, is_allowed(&Action::Unpark)),
         (Operation::Unpause, is_allowed(&Action::Unpause)),
     ];
     offers.into_iter().filter(|(_, is_offered)| *is_offered).map(|(operation, _)| operation).collect()
+}
+
+/// Whether a worker would continue a run that is suspended. Nothing is executed here.
+fn may_wake(run: &Run) -> bool {
+    let wake = Action::Wake { owner: None };
+    run.spec.queued && apply(run, &wake, &run.spec.created_by, run.updated_at).is_ok()
 }
 
 /// Whether the next attempt of a run whose processes are gone could start; also of one that failed, where that is asked for.
@@ -146,6 +152,15 @@ mod tests {
         for (state, operations) in expected {
             assert_eq!(words(&seen(state), true), operations, "{state}");
         }
+    }
+
+    #[test]
+    fn a_suspended_run_is_resumed_only_where_a_worker_would_claim_it() {
+        let mut queued = seen(StateName::Suspended);
+        std::sync::Arc::make_mut(&mut queued.run.spec).queued = true;
+        assert_eq!(words(&queued, false), ["cancel", "resume"], "its worker executes it, not this user");
+        queued.run.copied = true;
+        assert_eq!(words(&queued, true), [""; 0]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
             State::Suspended(suspended) => Action::Suspend { fence: fence()?, reason: suspended.reason.clone() },
             _ => return None,
         },
-        "wake" => Action::Wake { owner: owner()? },
+        "wake" => Action::Wake { owner: owner() },
         "finish" => {
             let ending = left.ending()?;
             Action::Finish {

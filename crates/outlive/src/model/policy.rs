@@ -252,6 +252,21 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Retries a run that failed, until it has had so many attempts. The pause before the second is a second, and doubles
+    /// with each.
+    #[must_use]
+    pub fn with_retries(mut self, max_attempts: u32) -> Self {
+        (self.retry.on_failure, self.retry.max_attempts) = (true, max_attempts);
+        self
+    }
+
+    /// Asks an attempt to stop that takes longer, and fails it.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.timeout = Some(timeout);
+        self
+    }
+
     /// Refuses numbers that no clock can hold.
     pub fn check(&self) -> Result<(), InvalidPolicy> {
         let named = [

@@ -193,6 +193,7 @@ impl RunHandle {
     }
 
     /// Suspends the run through a handle that several threads share. None of them may end the run meanwhile.
+    #[doc(hidden)]
     pub async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
         let reason = self.redactor.text(&reason);
         let action = Action::Suspend { fence: self.fence(), reason };
@@ -237,17 +238,20 @@ impl RunHandle {
     }
 
     /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
+    #[doc(hidden)]
     pub async fn end(self, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
         self.end_shared(None, end, exit).await
     }
 
     /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
     /// disk.
+    #[doc(hidden)]
     pub async fn end_with(self, report: Option<Report>, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
         self.end_shared(report, end, exit).await
     }
 
     /// Ends the run through a handle that several threads share. The caller sees to it that the run is ended once.
+    #[doc(hidden)]
     pub async fn end_shared(
         &self,
         report: Option<Report>,
@@ -261,6 +265,7 @@ impl RunHandle {
 
     /// Ends the run as [`RunHandle::end_shared`] does, and blocks until then. An end that the store has not taken within
     /// `limit` is spooled. Its write may still arrive; the delivery recognises it by its stamp.
+    #[doc(hidden)]
     pub fn end_within(
         &self,
         limit: Duration,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Registry;
+use super::{Registry, ResumeOptions};
 use crate::error::Error;
 use crate::lifecycle::{Action, apply};
 use crate::model::filter::Filter;
@@ -29,15 +29,15 @@ impl Registry {
         Ok(ids(&self.change_each(filter, |run| is_old(run).then(|| action.clone())).await?))
     }
 
-    /// Hides these runs, or shows them again, in one write. Answers with those that were changed.
-    pub async fn archive_each(
-        &self,
-        runs: &[RunId],
-        archived: bool,
-        reason: Option<String>,
-    ) -> Result<Vec<RunId>, Error> {
-        let action = if archived { Action::Archive { reason: self.redacted(reason) } } else { Action::Unarchive };
+    /// Hides these runs from lists, in one write. Answers with those that were changed.
+    pub async fn archive_each(&self, runs: &[RunId], reason: Option<String>) -> Result<Vec<RunId>, Error> {
+        let action = Action::Archive { reason: self.redacted(reason) };
         Ok(ids(&self.change_these(runs, |_| Some(action.clone())).await?))
+    }
+
+    /// Shows these runs in lists again, in one write. Answers with those that were changed.
+    pub async fn unarchive_each(&self, runs: &[RunId]) -> Result<Vec<RunId>, Error> {
+        Ok(ids(&self.change_these(runs, |_| Some(Action::Unarchive)).await?))
     }
 
     /// Cancels those of these runs that wait for their first attempt, in one write, and answers with them: they have no
@@ -64,8 +64,8 @@ impl Registry {
 
     /// Has those of these runs wait for their next attempt that may have one and came from a queue, in one write. Answers
     /// with them.
-    pub async fn requeue_each(&self, runs: &[RunId], failed_too: bool) -> Result<Vec<Run>, Error> {
-        let action = Action::Resume { failed_too, leftovers: LiveProcesses::default(), owner: None };
+    pub async fn requeue_each(&self, runs: &[RunId], how: ResumeOptions) -> Result<Vec<Run>, Error> {
+        let action = Action::Resume { failed_too: how.failed_too, leftovers: LiveProcesses::default(), owner: None };
         self.change_these(runs, |run| run.spec.queued.then(|| action.clone())).await
     }
 

@@ -31,6 +31,7 @@ impl Registry {
     }
 
     /// Claims up to `limit` runs that match and are `wanted`.
+    #[doc(hidden)]
     pub async fn claim_those(
         &self,
         filter: Filter,
@@ -98,6 +99,7 @@ impl Registry {
     }
 
     /// Live processes of the attempt before the one that a run waits for.
+    #[doc(hidden)]
     pub fn left_behind(&self, run: &Run) -> LiveProcesses {
         left_behind(self.store.witness().as_deref(), run)
     }
@@ -135,7 +137,17 @@ impl Registry {
     /// Takes a suspended run.
     pub async fn wake(&self, id: RunId) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
-        self.take(id, &keeping, |run| Action::Wake { owner: keeping.owner(run.spec.policy.lease) }).await
+        self.take(id, &keeping, |run| Action::Wake { owner: Some(keeping.owner(run.spec.policy.lease)) }).await
+    }
+
+    /// Has a suspended run wait in the queue again, so that a worker continues it. A run that was not queued is
+    /// refused: no worker would claim it.
+    pub async fn wake_queued(&self, id: RunId) -> Result<Run, Error> {
+        let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
+        if !found.run.spec.queued {
+            return Err(Error::Invalid(format!("run `{id}` was not queued: only its own program can wake it")));
+        }
+        Ok(self.change(id, |_| Action::Wake { owner: None }).await?.0.run)
     }
 
     async fn take(

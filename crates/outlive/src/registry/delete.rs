@@ -12,11 +12,13 @@ use crate::store::{Page, Pages};
 
 impl Registry {
     /// Refuses where runs cannot be deleted at all.
+    #[doc(hidden)]
     pub fn check_deletes(&self) -> Result<&SqliteStore, Error> {
         self.local().ok_or_else(|| Error::CannotDelete(self.shown()))
     }
 
     /// Returns a run as it stands, and refuses if it cannot be deleted now. Changes nothing.
+    #[doc(hidden)]
     pub async fn check_delete(&self, id: RunId) -> Result<RunStatus, Error> {
         self.check_deletes()?;
         let refused = |run, refusal| Error::Refused { run, refusal };

@@ -34,6 +34,7 @@ pub struct ExternalLease {
 impl Registry {
     /// Claims up to `limit` runs that wait for an external executor and match, in this order. Those whose holder has not been
     /// heard of for too long are taken back first.
+    #[doc(hidden)]
     pub async fn lease_external(
         &self,
         (limit, order): (usize, Order),
@@ -56,6 +57,7 @@ impl Registry {
     }
 
     /// Renews the lease of a run for the caller that presents its epoch. Answers whether it is asked to stop.
+    #[doc(hidden)]
     pub async fn renew_external(&self, id: RunId, epoch: Epoch) -> Result<bool, Error> {
         let (run, owner) = self.held_externally(id, epoch).await?;
         let beat = Beat {
@@ -75,6 +77,7 @@ impl Registry {
     }
 
     /// Finishes a run for the caller that presents its epoch. A repeated finish is answered as the first time.
+    #[doc(hidden)]
     pub async fn finish_external(
         &self,
         id: RunId,
@@ -106,6 +109,7 @@ impl Registry {
     }
 
     /// Releases a run unfinished, for the caller that presents its epoch: it waits for the next.
+    #[doc(hidden)]
     pub async fn release_external(&self, id: RunId, epoch: Epoch, reason: Option<String>) -> Result<Run, Error> {
         self.held_externally(id, epoch).await?;
         let reason = self.redactor.text(&reason.unwrap_or_else(|| "given back".into()));

@@ -23,6 +23,7 @@ pub struct Histogram {
 
 impl Registry {
     /// How many runs were made in each of `parts` equal parts of the time from `since` until `until`.
+    #[doc(hidden)]
     pub async fn histogram(&self, since: Timestamp, until: Timestamp, parts: usize) -> Result<Histogram, Error> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
@@ -42,6 +43,7 @@ impl Registry {
     }
 
     /// The newest runs that match, at most 2,000 of them, and whether they are all.
+    #[doc(hidden)]
     pub async fn newest(&self, filter: Filter) -> Result<(Vec<Run>, bool), Error> {
         let mut walk = Pages::from(filter, Page { limit: READ.min(500), ..Page::default() });
         let mut runs = Vec::new();

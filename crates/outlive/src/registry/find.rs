@@ -41,6 +41,7 @@ impl Registry {
 
     /// A page of the runs that match as they are seen, without what the waiting ones wait for, and where the next page
     /// begins, if there is one. A page may have fewer runs than were asked for.
+    #[doc(hidden)]
     pub async fn batch(&self, filter: &Filter, page: &Page) -> Result<(Vec<RunStatus>, Option<Cursor>), Error> {
         let listing = self.store.list(&widened(filter), page).await?;
         let runs = listing.records.into_iter().map(|record| record.run).collect();
@@ -74,6 +75,7 @@ impl Registry {
 
     /// The run that `text` means to a caller that wants one in these states: of a name its newest bearer in one of them, else as
     /// [`Registry::find`].
+    #[doc(hidden)]
     pub async fn find_preferring(
         &self,
         text: &str,

@@ -32,6 +32,7 @@ const MOST: usize = 20_000;
 
 impl Registry {
     /// The keys of the runs that have not ended, by name. Answers also whether all runs were looked at.
+    #[doc(hidden)]
     pub async fn keys_in_use(&self) -> Result<(Vec<KeyUse>, bool), Error> {
         let active = [StateName::Running, StateName::Suspended, StateName::Pending];
         let mut walk = Pages::from(Filter::in_states(active), Page { order: Order::Claim, ..Page::default() });

@@ -33,6 +33,7 @@ impl AsFd for WorkReady {
 impl Registry {
     /// A bell that is rung when there may be work, where the store can tell. What is asked of this process's runs is looked
     /// after at once, too.
+    #[doc(hidden)]
     pub fn bell(&self) -> Option<WorkReady> {
         let rung = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let ring = rung.clone();
@@ -47,6 +48,7 @@ impl Registry {
     }
 
     /// Has this process's worker look after what others ask of its runs at once, where the store can tell.
+    #[doc(hidden)]
     pub fn subscribe_requests(&self) {
         let Some(working) = lock(&self.worker).clone() else { return };
         working.listening.get_or_init(|| {

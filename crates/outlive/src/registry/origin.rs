@@ -15,6 +15,7 @@ impl Registry {
     /// not been written to.
     ///
     /// A rule that runs inside the store asks too. The store is locked then, so what it last said counts.
+    #[doc(hidden)]
     pub fn identities(&self) -> Vec<String> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
@@ -45,6 +46,7 @@ impl Registry {
     }
 
     /// Names the locations of artifacts that records of this registry may have read and deleted, no matter who wrote them.
+    #[doc(hidden)]
     #[must_use]
     pub fn naming_artifacts(mut self, locations: impl IntoIterator<Item = NamedLocation>) -> Self {
         self.artifacts = locations.into_iter().collect();
@@ -52,6 +54,7 @@ impl Registry {
     }
 
     /// What `trust` decides by, of records that are read here.
+    #[doc(hidden)]
     pub fn origin(&self) -> Origin<'_> {
         #[cfg(feature = "object")]
         let prefix =

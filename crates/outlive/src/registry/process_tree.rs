@@ -16,6 +16,7 @@ use crate::util::files;
 impl Registry {
     /// Takes the lock that the processes of a run's attempt are to inherit. A home that has no place for it does
     /// not prevent executing a run: the processes are found by what else they inherit.
+    #[doc(hidden)]
     pub fn hold_tree_lock(&self, run: &Run) -> Result<Option<LifeLock>, Error> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
@@ -27,6 +28,7 @@ impl Registry {
     }
 
     /// Notes which process is the command of a run's attempt.
+    #[doc(hidden)]
     pub fn note_command(&self, run: &Run, pid: u32) {
         if let Some(attempts) = self.attempts() {
             attempts.note_command(run, pid);
@@ -34,11 +36,13 @@ impl Registry {
     }
 
     /// The command of a run's attempt, as far as it was noted on this host.
+    #[doc(hidden)]
     pub fn command(&self, run: &Run) -> Option<Identity> {
         self.attempts()?.command(run)
     }
 
     /// Makes a control group for the processes of a run's attempt. None where there can be none.
+    #[doc(hidden)]
     pub fn make_group(&self, run: &Run) -> Option<Group> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local {
@@ -50,17 +54,20 @@ impl Registry {
 
     /// The processes of the last attempt of a run that has started, as far as they are on this host. None before the
     /// first, in a registry that cannot be reached, and without a home.
+    #[doc(hidden)]
     pub fn tree(&self, run: &Run) -> Option<Tree> {
         let attempt = run.started_attempt()?;
         Some(self.attempts()?.tree(run.id, attempt))
     }
 
     /// Whether processes of an attempt live that may still write to its log.
+    #[doc(hidden)]
     pub fn is_written_on(&self, run: &Run) -> bool {
         self.tree(run).is_some_and(|tree| tree.is_held())
     }
 
     /// Ends the live processes of a run's last attempt on this host: SIGTERM first, SIGKILL after `grace`.
+    #[doc(hidden)]
     pub fn end_tree(&self, run: &Run, grace: Duration) {
         // Where nothing is known of it, the next look finds what is left.
         if let Some(tree) = self.tree(run) {
@@ -76,6 +83,7 @@ impl Registry {
     }
 
     /// Removes the files about an attempt in the home, when nothing is left of its processes.
+    #[doc(hidden)]
     pub fn leave_tree(&self, run: &Run) {
         #[cfg(feature = "sqlite")]
         if self.local.is_some() {

@@ -69,9 +69,7 @@ impl Registry {
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), outlive::Error> {
-    /// let mut policy = outlive::Policy::default();
-    /// (policy.retry.on_failure, policy.retry.max_attempts) = (true, 3);
-    /// policy.limits.timeout = Some(Duration::from_secs(60));
+    /// let policy = outlive::Policy::default().with_retries(3).with_timeout(Duration::from_secs(60));
     /// let registry = outlive::Registry::open("memory:").await?.with_policy("charge", policy);
     /// assert_eq!(registry.spec("charge").policy.retry.max_attempts, 3);
     /// # Ok(())
@@ -227,6 +225,7 @@ impl Registry {
     }
 
     /// The runs that wait, in the order in which they are claimed.
+    #[doc(hidden)]
     pub async fn waiting(&self) -> Result<Vec<Run>, Error> {
         let pending = Filter::in_states([StateName::Pending]);
         let mut walk = Pages::from(pending, Page { order: Order::Claim, ..Page::default() });
@@ -240,6 +239,7 @@ impl Registry {
     /// Tells the runs among those that wait of the ends that they wait for. Answers with how many have changed.
     ///
     /// A parent that has failed may fail its children, and they theirs: so it is repeated until nothing changes.
+    #[doc(hidden)]
     pub async fn release(&self, waiting: &[Run]) -> Result<usize, Error> {
         let mut changed = 0;
         let mut left: BTreeMap<RunId, Vec<RunId>> = waiting.iter().filter_map(waits_for).collect();
@@ -279,6 +279,7 @@ impl Registry {
 
     /// Makes the next run of every schedule whose slot has come. Answers with the runs whose follower there is: only those
     /// may be claimed, so that no schedule ends because a process died in between.
+    #[doc(hidden)]
     pub async fn materialize_schedules(&self, waiting: &[Run]) -> Result<BTreeSet<RunId>, Error> {
         let now = self.clock.now();
         let mut followed = BTreeSet::new();
@@ -337,6 +338,7 @@ impl Registry {
 
     /// Those of the runs that could be claimed by now but for a key that others hold, or a rate that is used up, each with
     /// which.
+    #[doc(hidden)]
     pub async fn blocked_by_keys(&self, waiting: &[&Run]) -> Result<BTreeMap<RunId, String>, Error> {
         let now = self.clock.now();
         let is_due = |run: &Run| matches!(&run.state, State::Pending(pending) if pending.is_due(now));
@@ -369,6 +371,7 @@ impl Registry {
     }
 
     /// The rates of these runs that let none of them start now, and when each does.
+    #[doc(hidden)]
     pub async fn rates_used_up(&self, waiting: &[&Run]) -> Result<Vec<(Key, Timestamp)>, Error> {
         let mut rates: Vec<Key> = Vec::new();
         for (key, _) in waiting.iter().flat_map(|run| run.rates()) {

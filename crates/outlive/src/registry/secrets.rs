@@ -10,6 +10,7 @@ use crate::secrets::{argv_vault, environment};
 impl Registry {
     /// The words to execute: those on record, or, where secrets are masked in them, those in the maker's home. None
     /// where this user has not got them, or the command is not the one they were kept for.
+    #[doc(hidden)]
     pub fn original_argv(&self, run: &Run) -> Option<Vec<Arg>> {
         let command = run.spec.command.as_ref()?;
         match run.spec.withheld {
@@ -21,6 +22,7 @@ impl Registry {
 
     /// Deletes what is kept in the home for a run: the words of its command with their secrets, and its environment.
     /// Without the words it cannot be resumed.
+    #[doc(hidden)]
     pub fn forget_sealed(&self, id: RunId) -> io::Result<()> {
         let Some(trust) = self.trust() else { return Ok(()) };
         environment::forget(trust.home(), id).and(argv_vault::forget(trust.home(), id))
@@ -28,6 +30,7 @@ impl Registry {
 
     /// The runs whose words were kept in the home and that this registry does not know, a while later: the process that
     /// was to record them died before that.
+    #[doc(hidden)]
     pub async fn left_argv(&self) -> Vec<RunId> {
         let Some(trust) = self.trust() else { return Vec::new() };
         let mut left = Vec::new();
@@ -42,11 +45,13 @@ impl Registry {
 
     /// The environment that was kept when the run was made. None where this home has none for it, or one of another
     /// host.
+    #[doc(hidden)]
     pub fn kept_environment(&self, run: &Run) -> Option<Variables> {
         environment::read(self.trust()?, &self.me().host, run.id)
     }
 
     /// Deletes the environment that is kept for a run.
+    #[doc(hidden)]
     pub fn forget_environment(&self, id: RunId) -> io::Result<()> {
         self.trust().map_or(Ok(()), |trust| environment::forget(trust.home(), id))
     }

@@ -49,6 +49,7 @@ impl Registry {
     }
 
     /// Changes are recorded as made by `user`, on whose behalf this process acts.
+    #[doc(hidden)]
     #[must_use]
     pub fn acting_for(mut self, user: &str) -> Self {
         self.me.user = user.into();

@@ -18,6 +18,7 @@ impl Registry {
     }
 
     /// The status of a run without the live processes of an ended attempt: finding those looks at every process of this host.
+    #[doc(hidden)]
     pub async fn glance(&self, id: RunId) -> Result<RunStatus, Error> {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let seen = self.explain(self.see(vec![found.run]).await?).await?.pop();

@@ -13,6 +13,7 @@ use crate::ownership::steps::{Attempt, StepWriter, step_id, step_time};
 impl Registry {
     /// The attempt of a run whose processes were handed `epoch`, to make a step of it. Refused where the run is no longer
     /// theirs.
+    #[doc(hidden)]
     pub async fn attempt(&self, id: RunId, epoch: Epoch) -> Result<Attempt, Error> {
         Attempt::read(&*self.store, id, epoch).await
     }
@@ -25,6 +26,7 @@ impl Registry {
     }
 
     /// Makes a step that is to be done, owned by this process at once. Its name must not have been used in this attempt.
+    #[doc(hidden)]
     pub async fn start_step(&self, attempt: &Attempt, spec: Spec) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
@@ -36,6 +38,7 @@ impl Registry {
     }
 
     /// Makes a step that repeats `original` and is over at once. This process need not beat for it.
+    #[doc(hidden)]
     pub async fn replay_step(&self, attempt: &Attempt, spec: Spec, original: &Run) -> Result<Run, Error> {
         let step = self.draft_step(attempt.run(), spec)?;
         let worker = WorkerId::draw(self.clock.now(), &*self.entropy);

@@ -20,6 +20,7 @@ pub enum ListItem {
 impl Registry {
     /// A page of runs as they stand, as [`Registry::list`] finds them. The page may be shorter than it could be, and even
     /// empty, where another follows.
+    #[doc(hidden)]
     pub async fn list_summaries(&self, filter: &Filter, page: &Page) -> Result<(Vec<ListItem>, Option<Cursor>), Error> {
         #[cfg(feature = "sqlite")]
         if let Some(local) = &self.local

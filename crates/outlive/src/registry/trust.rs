@@ -8,17 +8,20 @@ use crate::secrets::trust::{Denied, Effect, may};
 
 impl Registry {
     /// Whether it cannot be determined who made a run: a server withholds signatures from tokens that only read.
+    #[doc(hidden)]
     pub fn withholds_signatures(&self) -> bool {
         self.signatures_withheld
     }
 
     /// Whether this user may execute what the run says: repeat it, or end its processes.
+    #[doc(hidden)]
     pub fn executable(&self, run: &Run) -> Result<(), Error> {
         self.may(Effect::Execute, run)
     }
 
     /// Whether this user may start another attempt of the run: it may be executed, and did not end for good under this
     /// home before.
+    #[doc(hidden)]
     pub fn startable(&self, run: &Run) -> Result<(), Error> {
         self.may(Effect::Start, run)
     }
@@ -28,6 +31,7 @@ impl Registry {
     }
 
     /// Why this user cannot execute a run that waits for nothing else, in one line; none where it can.
+    #[doc(hidden)]
     pub fn why_not_started(&self, run: &Run) -> Option<String> {
         run.spec.command.as_ref()?;
         match self.startable(run) {
@@ -40,6 +44,7 @@ impl Registry {
     }
 
     /// Why the words of a run's command are not here.
+    #[doc(hidden)]
     pub fn why_withheld(&self, run: &Run) -> String {
         let maker = &run.spec.created_by;
         match run.spec.withheld {
@@ -54,6 +59,7 @@ impl Registry {
 
     /// Notes that a run ended for good under this home. Without a note it may be executed again by a writer that resets its
     /// record.
+    #[doc(hidden)]
     pub fn note_final(&self, run: RunId) {
         if let (Some(trust), Some(registry)) = (&self.trust, self.identities().first()) {
             let _ = trust.note_final(registry, run);

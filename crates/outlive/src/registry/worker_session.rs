@@ -28,6 +28,7 @@ pub(super) fn start(keeper: &HeartbeatThread) -> Result<(), Error> {
 impl Registry {
     /// Defers the heartbeat thread until [`Registry::start_beating`]. A caller that holds a run must call it well
     /// before the first beat is due.
+    #[doc(hidden)]
     #[must_use]
     pub fn defer_heartbeat(mut self) -> Self {
         self.beats_later = true;
@@ -35,6 +36,7 @@ impl Registry {
     }
 
     /// Sets what this process takes from the queue: its capacity.
+    #[doc(hidden)]
     #[must_use]
     pub fn offering(mut self, offer: WorkerCapacity) -> Self {
         self.offer = Arc::new(offer);
@@ -53,6 +55,7 @@ impl Registry {
     }
 
     /// Makes this process a worker that others see before it owns anything, with what it offers.
+    #[doc(hidden)]
     pub async fn announce(&self) -> Result<(), Error> {
         self.come(self.lease.unwrap_or_default()).await
     }
@@ -69,12 +72,14 @@ impl Registry {
     }
 
     /// Has this process's worker beat, if it does not yet.
+    #[doc(hidden)]
     pub fn start_beating(&self) -> Result<(), Error> {
         let working = lock(&self.worker).clone();
         working.as_ref().and_then(|working| working.keeper.as_ref()).map_or(Ok(()), start)
     }
 
     /// Ends the last run of this process, which leaves with it.
+    #[doc(hidden)]
     pub async fn finish_and_deregister(
         &self,
         handle: RunHandle,
@@ -113,6 +118,7 @@ impl Registry {
     }
 
     /// Closes the registry of a process that exits: its descriptors are left to the exit, which closes all at once.
+    #[doc(hidden)]
     pub async fn close_leaking(self) {
         self.leave().await;
         std::mem::forget(self);

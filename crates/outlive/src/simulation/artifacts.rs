@@ -215,7 +215,7 @@ impl Process {
         };
         loop {
             self.nap(1_000, 8_000).await;
-            let swept = self.call("a sweep", None, sweep_from(&machine, &self.registry, &policy, false)).await.0;
+            let swept = self.call("a sweep", None, sweep_from(&machine, &self.registry, &policy)).await.0;
             if swept.is_ok_and(|report| !report.swept.is_empty()) {
                 self.world.state().history.counters.saw(Fact::Sweep);
             }

@@ -5,6 +5,7 @@
 //! answered, with the effect there already, never, or later.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -33,6 +34,12 @@ pub(super) struct Faulty {
     pub(super) process: usize,
     /// What the process saw when it last listed runs. Only a planted defect looks at it.
     pub(super) seen: Mutex<BTreeMap<RunId, Run>>,
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("process", &self.process).finish_non_exhaustive()
+    }
 }
 
 /// How a call goes.

@@ -116,8 +116,8 @@ impl Process {
             }
             let Some(id) = self.some_run(Filter::default()).await else { continue };
             match self.draw(5) {
-                0 => drop(self.call("unarchive", None, self.registry.archive(id, false)).await),
-                1 | 2 => drop(self.call("archive", None, self.registry.archive(id, true)).await),
+                0 => drop(self.call("unarchive", None, self.registry.unarchive(id)).await),
+                1 | 2 => drop(self.call("archive", None, self.registry.archive(id)).await),
                 _ => drop(self.call("cancel", None, self.registry.cancel(id, None)).await),
             }
         }

@@ -24,6 +24,7 @@ pub(crate) fn check(made_by: MadeBy) -> Result<(), Error> {
 }
 
 /// A store, for the process that opened it.
+#[derive(Debug)]
 pub(crate) struct ForkGuard {
     opened_by: MadeBy,
     store: Arc<dyn Store>,

@@ -13,6 +13,7 @@ mod store_impl;
 mod token;
 mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use self::address::{InvalidServerAddress, ServerAddress};
@@ -31,6 +32,12 @@ pub const FORMAT: i64 = 1;
 #[derive(Clone)]
 pub struct HttpStore {
     inner: Arc<Inner>,
+}
+
+impl fmt::Debug for HttpStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpStore").finish_non_exhaustive()
+    }
 }
 
 struct Inner {

@@ -1,6 +1,7 @@
 //! Runs in memory: the reference for every other store, and the ground of the simulation.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ use crate::util::sync::lock;
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]

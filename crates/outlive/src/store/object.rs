@@ -28,6 +28,7 @@ mod wire;
 mod yaml;
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -58,6 +59,15 @@ const RECORD: &str = "run.yaml";
 #[derive(Clone)]
 pub struct ObjectStore {
     inner: Arc<Inner>,
+}
+
+impl fmt::Debug for ObjectStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStore")
+            .field("bucket", &self.inner.address.bucket)
+            .field("prefix", &self.inner.address.prefix)
+            .finish_non_exhaustive()
+    }
 }
 
 struct Inner {

@@ -31,6 +31,7 @@ mod updates;
 mod writes;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +58,12 @@ use crate::util::sync::lock;
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<Inner>,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("schema", &self.inner.schema).finish_non_exhaustive()
+    }
 }
 
 struct Inner {

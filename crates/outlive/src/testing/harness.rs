@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{ManualClock, SeededEntropy, person, stranger};
-use crate::engine::worker::Builder;
+use crate::engine::worker::WorkerBuilder;
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::registry::Registry;
@@ -74,7 +74,7 @@ impl Harness {
     ///
     /// Runs that waited for others that have ended by now are due. The worker is built for this registry, and is called
     /// inside a tokio runtime.
-    pub async fn run_one(&self, worker: Builder) -> Result<Option<Run>, Error> {
+    pub async fn run_one(&self, worker: WorkerBuilder) -> Result<Option<Run>, Error> {
         worker.run_one().await
     }
 }

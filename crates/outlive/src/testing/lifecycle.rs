@@ -40,7 +40,7 @@ const COLUMNS: [Column; 21] = [
     ("release", |_, run| release(run, StateName::Succeeded)),
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
-    ("wake", |worker, _| Action::Wake { owner: owner(worker, Lease::default()) }),
+    ("wake", |worker, _| Action::Wake { owner: Some(owner(worker, Lease::default())) }),
     ("finish: succeeded", |worker, run| finish(worker, run, Verdict::SUCCEEDED)),
     ("finish: failed", |worker, run| finish(worker, run, failure())),
     ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
@@ -292,10 +292,11 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     (poison.policy.orphans, poison.policy.retry.max_reaps) = (OrphanPolicy::Requeue, 1);
     let poison = specimen(StateName::Running, poison, worker)?;
     let parked = apply(&poison, &reap(&poison, Evidence::LockFree, None), &person("bob"), NOW)?.run;
-    let wake = Action::Wake { owner: owner(worker, Lease::default()) };
+    let wake = Action::Wake { owner: Some(owner(worker, Lease::default())) };
     let again = apply(&patient, &finish(worker, &patient, failure()), &person("bob"), NOW)?.run;
     let beside = Action::Claim { owner: owner(worker, Lease::default()), early: true, leftovers: leftovers() };
-    let cases: [(&str, &Run, Action); 9] = [
+    let gate = specimen(StateName::Suspended, spec("job"), worker)?;
+    let cases: [(&str, &Run, Action); 10] = [
         ("its next attempt is claimed while processes of the last one live", &again, beside),
         ("it failed", &patient, finish(worker, &patient, failure())),
         ("it failed, as often as it may", &last, finish(worker, &last, failure())),
@@ -303,6 +304,7 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
         ("it failed, and somebody had asked for it to be cancelled", &asked, finish(worker, &asked, failure())),
         ("it was interrupted", &interrupted, interrupt(worker, &interrupted)),
         ("it was interrupted from a keyboard", &interrupted, by_keyboard),
+        ("it was suspended, and wakes to wait for a worker", &gate, Action::Wake { owner: None }),
         ("it was parked, and a worker wakes it", &parked, wake),
         ("it was parked, and somebody has looked at it", &parked, Action::Unpark),
     ];
@@ -344,7 +346,7 @@ fn cancellations(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let ended = |state| specimen(state, spec("job"), worker);
     let cases = [
         (again, claim),
-        (ended(StateName::Suspended)?, Action::Wake { owner: owner(worker, Lease::default()) }),
+        (ended(StateName::Suspended)?, Action::Wake { owner: Some(owner(worker, Lease::default())) }),
         (ended(StateName::Interrupted)?, resume(false, LiveProcesses::default())),
         (ended(StateName::Dead)?, resume(false, LiveProcesses::default())),
     ];

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use outlive::engine::worker::{BlockingJob, Builder, Done, Failed, StopReason, Tally, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Done, Failed, StopReason, Tally, Worker, WorkerBuilder, WorkerTiming};
 use outlive::ownership::Stop;
 use outlive::policy::{OrphanPolicy, Policy, Retry};
 use outlive::registry::{Parent, Planned, Registry};
@@ -52,7 +52,7 @@ impl<T: Default> Shared<T> {
 }
 
 /// A worker that looks as often as a test wants.
-fn eager(registry: Registry) -> Builder {
+fn eager(registry: Registry) -> WorkerBuilder {
     let look = Duration::from_millis(20);
     Worker::builder(registry).times(WorkerTiming::new(LEASE / 3, LEASE, look, look).unwrap())
 }

@@ -1,5 +1,6 @@
 //! Grounds: where the stores of this crate are made, with clocks that are moved by hand.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -217,6 +218,12 @@ pub(crate) struct ByOurClock {
     schema: String,
     clock: Arc<ManualClock>,
     told: Mutex<i64>,
+}
+
+impl fmt::Debug for ByOurClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByOurClock").finish_non_exhaustive()
+    }
 }
 
 impl ByOurClock {

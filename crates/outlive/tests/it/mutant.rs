@@ -5,6 +5,7 @@
 mod defect;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -75,6 +76,12 @@ struct Mutant {
     clock: Arc<ManualClock>,
     defect: Defect,
     notes: Mutex<Notes>,
+}
+
+impl fmt::Debug for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutant").finish_non_exhaustive()
+    }
 }
 
 /// What a mutant keeps beside its memory, to be wrong by.

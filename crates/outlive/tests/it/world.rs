@@ -1,5 +1,6 @@
 //! A world: one store, its clock, and as many processes as a test needs.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -183,6 +184,12 @@ pub(crate) struct Watched {
     pub(crate) silent_updates: AtomicUsize,
     /// Commits are never answered.
     pub(crate) hangs: AtomicBool,
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
 }
 
 impl Watched {

@@ -134,7 +134,7 @@ impl Supervising<'_> {
             }
         }
         for run in &old {
-            match pollster::block_on(self.registry.archive(*run, true)) {
+            match pollster::block_on(self.registry.archive(*run)) {
                 // It was resumed, or put away, meanwhile.
                 Ok(_) | Err(Error::Refused { .. }) => {}
                 Err(error) => return Err(error),

@@ -46,7 +46,7 @@ impl Supervising<'_> {
     fn begin_sweep(&mut self) -> Result<(), Error> {
         let (registry, spare) = (self.registry.again(), self.chores.sweeping.sweeps.spare());
         let registry = registry.naming_artifacts(self.chores.sweeping.sweeps.locations(self.registry.url())?);
-        let work = move || pollster::block_on(sweep(&registry, &spare, false));
+        let work = move || pollster::block_on(sweep(&registry, &spare));
         let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
         let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
         self.chores.sweeping.thread = Some(thread.map_err(failed)?);

@@ -25,9 +25,9 @@ use crate::registry::Registry;
 use crate::store::object::{DELETED_AT_ONCE, ObjectStore};
 use crate::store::{self, Record};
 
-/// Looks at the artifacts of every run, and deletes what no run needs; with `dry_run` only says what it would, after a reap.
-pub async fn sweep(registry: &Registry, spare: &SweepPolicy, dry_run: bool) -> Result<SweepReport, Error> {
-    sweep_from(&Machine::here(), registry, spare, dry_run).await
+/// Looks at the artifacts of every run, and deletes what no run needs. A dry run only says what it would, after a reap.
+pub async fn sweep(registry: &Registry, spare: &SweepPolicy) -> Result<SweepReport, Error> {
+    sweep_from(&Machine::here(), registry, spare).await
 }
 
 /// Sweeps as [`sweep`] does, from a machine that may be a simulated one.
@@ -35,8 +35,8 @@ pub(crate) async fn sweep_from(
     machine: &Machine,
     registry: &Registry,
     spare: &SweepPolicy,
-    dry_run: bool,
 ) -> Result<SweepReport, Error> {
+    let dry_run = spare.dry_run;
     let mut report = SweepReport { dry_run, ..SweepReport::default() };
     // A run that is made from here on may have a record that is not read.
     let began = machine.clock.since_boot();

@@ -35,7 +35,7 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 
 /// The builder of a worker.
 #[must_use]
-pub struct Builder {
+pub struct WorkerBuilder {
     registry: Registry,
     name: Option<String>,
     slots: usize,
@@ -77,7 +77,7 @@ impl WorkerContext {
     }
 
     /// What the steps of a worker without threads share: the simulation polls them. It does runs of one kind, and calls
-    /// `on_end` as [`Builder::on_end`] does.
+    /// `on_end` as [`WorkerBuilder::on_end`] does.
     #[cfg(all(any(test, feature = "testing"), feature = "object"))]
     pub(crate) fn stepped(
         registry: Arc<Registry>,
@@ -109,7 +109,7 @@ impl WorkerContext {
     }
 }
 
-impl Builder {
+impl WorkerBuilder {
     pub(super) fn new(registry: Registry) -> Self {
         Self {
             registry,
@@ -180,7 +180,7 @@ impl Builder {
         self
     }
 
-    /// Has runs of a kind done by an async function, on the tokio runtime that [`Builder::start`] is called in. What it
+    /// Has runs of a kind done by an async function, on the tokio runtime that [`WorkerBuilder::start`] is called in. What it
     /// returns becomes the run's result; an error or a panic is recorded as a failure.
     ///
     /// The function is this program's own; its input may come from any writer of the registry. An input that cannot be
@@ -200,7 +200,7 @@ impl Builder {
         self
     }
 
-    /// Has runs of a kind done by a function that may block, on a thread of the worker. As [`Builder::handle`] otherwise.
+    /// Has runs of a kind done by a function that may block, on a thread of the worker. As [`WorkerBuilder::handle`] otherwise.
     pub fn handle_blocking<D: IntoDone>(
         mut self,
         kind: impl Into<String>,
@@ -255,7 +255,7 @@ impl Builder {
             .map_err(|error| Error::Store(store::Error::Unavailable(format!("the worker has ended: {error}"))))?
     }
 
-    /// Starts to work. With async handlers it is called inside a tokio runtime, or after [`Builder::runtime`].
+    /// Starts to work. With async handlers it is called inside a tokio runtime, or after [`WorkerBuilder::runtime`].
     pub fn start(self) -> Result<Worker, Error> {
         let slots = self.slots;
         let (mut worker, order) = self.assemble()?;

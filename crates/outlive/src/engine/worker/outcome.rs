@@ -11,7 +11,9 @@ use crate::model::run::{DEPTH_LIMIT, DOCUMENT_LIMIT, is_deeper};
 pub enum Done {
     /// It did what it was to do, and returned this. `Null` is no result.
     Succeeded(Value),
-    /// It waits for something, such as a person; the caller that wakes the run continues it.
+    /// It waits for something, such as the approval of a person, and this is the question. `outlive resume`, an MCP client
+    /// that answers it or [`Registry::wake_queued`](crate::Registry::wake_queued) has a worker call the handler again, in
+    /// the same attempt and with its checkpoint.
     Suspended(String),
     /// It stopped because it was asked to, and is recorded as what was asked for.
     Stopped,

@@ -1,13 +1,13 @@
 //! One run: a worker that claims one run, has its handler do it, records its end, and stops. For tests of handlers.
 
-use super::builder::{Builder, finisher};
+use super::builder::{WorkerBuilder, finisher};
 use super::claimer;
 use crate::engine::maintenance::Maintenance;
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::store;
 
-impl Builder {
+impl WorkerBuilder {
     /// Claims the next run that is due and has it done. Answers with the run as the attempt left it, or none where no run
     /// of its kinds can be claimed.
     pub(crate) async fn run_one(self) -> Result<Option<Run>, Error> {

@@ -46,6 +46,20 @@ impl Hold {
 }
 
 impl Key {
+    /// A lock: a key that one running run holds at a time.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> { pollster::block_on(async {
+    /// let registry = outlive::Registry::open("memory:").await?;
+    /// let mut spec = registry.spec("migrate");
+    /// spec.keys.push(outlive::Key::lock("tenant/acme"));
+    /// registry.enqueue(spec).await?;
+    /// # Ok(()) }) }
+    /// ```
+    pub fn lock(name: impl Into<String>) -> Self {
+        Self::limit(name, 1)
+    }
+
     /// A key that `limit` running runs may hold.
     pub fn limit(name: impl Into<String>, limit: u32) -> Self {
         Self { name: name.into(), limit, hold: Hold::Running }

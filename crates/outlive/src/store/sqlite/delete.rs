@@ -182,7 +182,7 @@ mod tests {
         let store = open(dir.path());
         assert!(!knows(&store, gone.0) && knows(&store, kept.0));
         assert_eq!(half_deleted(&store.lock().unwrap().place), []);
-        assert!(!store.examine(false).unwrap().iter().any(|finding| finding.what.contains(&gone.0.to_string())));
+        assert!(!store.examine().unwrap().iter().any(|finding| finding.what.contains(&gone.0.to_string())));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         assert!(listed.records.is_empty());
         let (briefs, _) = reader.list_summaries(&Filter::default(), &Default::default()).unwrap().unwrap();
         assert!(briefs.is_empty());
-        assert!(reader.examine(false).unwrap().iter().any(|finding| finding.what.contains("deletion")));
+        assert!(reader.examine().unwrap().iter().any(|finding| finding.what.contains("deletion")));
         assert!(path.join(format!("deleted/{}", run.0)).exists(), "a reader wrote");
         let writer = open(dir.path());
         assert!(!rows::knows(writer.lock().unwrap().connection(), run.0).unwrap());

@@ -30,8 +30,17 @@ pub struct RegistryFinding {
 }
 
 impl SqliteStore {
-    /// Looks the registry over. With `mend`, what can be mended is.
-    pub fn examine(&self, mend: bool) -> Result<Vec<RegistryFinding>, Error> {
+    /// Looks the registry over, and changes nothing.
+    pub fn examine(&self) -> Result<Vec<RegistryFinding>, Error> {
+        self.look_over(false)
+    }
+
+    /// Looks the registry over, and mends what can be mended.
+    pub fn mend(&self) -> Result<Vec<RegistryFinding>, Error> {
+        self.look_over(true)
+    }
+
+    fn look_over(&self, mend: bool) -> Result<Vec<RegistryFinding>, Error> {
         let mut findings = Vec::new();
         let mut note = |what: String, remedy: Option<&str>, mended: bool| {
             findings.push(RegistryFinding { what, remedy: remedy.map(Into::into), mended });

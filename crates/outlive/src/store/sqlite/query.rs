@@ -330,7 +330,7 @@ mod tests {
             for _ in 0..400 {
                 let fence = Fence { worker, epoch: record.run.epoch };
                 record = change(&record, &Action::Suspend { fence, reason: "waits".into() });
-                record = change(&record, &Action::Wake { owner: owner.clone() });
+                record = change(&record, &Action::Wake { owner: Some(owner.clone()) });
             }
             is_over.store(true, Ordering::SeqCst);
             let (all, missed) = reading.join().unwrap();

@@ -334,9 +334,8 @@ async fn history(yard: Field, seed: u64) -> u64 {
             _ => {
                 let (one, other) = (yard.process().await, yard.process().await);
                 let told: u64 = std::thread::scope(|scope| {
-                    let threads = [&one, &other].map(|registry| {
-                        scope.spawn(|| pollster::block_on(sweep(registry, &spare, false)).unwrap().objects)
-                    });
+                    let threads = [&one, &other]
+                        .map(|registry| scope.spawn(|| pollster::block_on(sweep(registry, &spare)).unwrap().objects));
                     threads.map(|thread| thread.join().unwrap()).iter().sum()
                 });
                 swept += told;

@@ -71,7 +71,7 @@ fn f_81_of_a_batch_only_what_failed_is_asked_for_again() {
             Fate::Say(document(&format!("<DeleteResult>{said}</DeleteResult>")))
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         let asked = asked.lock().unwrap().clone();
         let first: Vec<String> = asked[0].iter().cloned().collect();
         assert_eq!(asked.len(), 2, "{asked:?}");
@@ -103,7 +103,7 @@ fn f_81_a_batch_that_fails_as_a_whole_is_asked_for_again() {
             failed(&yard, 3).await;
             let (proxy, left) = first(2, deletes, fate.clone());
             let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-            let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+            let report = sweep(&sweeping, &at_once()).await.unwrap();
             assert_eq!((report.objects, report.left, left.load(Ordering::SeqCst)), (3, 0, 0), "{fate:?}");
             assert!(yard.shards().await.is_empty());
         }
@@ -136,7 +136,7 @@ fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_reported_twice() {
                 let (proxy, left) = first(0, is_meant, fate.clone());
                 let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
                 left.store(2, Ordering::SeqCst);
-                let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+                let report = sweep(&sweeping, &at_once()).await.unwrap();
                 assert_eq!(left.load(Ordering::SeqCst), 0, "{fate:?}: nothing went wrong");
                 assert_eq!((report.objects, report.left, report.problems.len()), (2, 0, 0), "{fate:?} {report:?}");
                 assert_eq!(yard.shards().await, [kept], "{fate:?}");
@@ -156,7 +156,7 @@ fn a_sweep_without_answers_says_so_and_the_next_one_completes_it() {
         let (proxy, left) = first(0, deletes, Fate::Cut);
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_millis(300)).await;
         left.store(usize::MAX, Ordering::SeqCst);
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert_eq!((report.objects, report.left), (0, 4), "{report:?}");
         assert!(report.problems.iter().any(|problem| problem.why.contains("4 objects could not be deleted")));
         let report = yard.sweep(&at_once(), false).await;
@@ -190,7 +190,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
                 Fate::Hold(holds.clone())
             });
             let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(90)).await;
-            let sweeper = std::thread::spawn(move || pollster::block_on(sweep(&sweeping, &at_once(), false)).unwrap());
+            let sweeper = std::thread::spawn(move || pollster::block_on(sweep(&sweeping, &at_once())).unwrap());
             told.recv().unwrap();
             if kills {
                 server.kill()

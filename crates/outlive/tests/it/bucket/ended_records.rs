@@ -71,7 +71,7 @@ fn t6_09_requests_of_a_list_are_bounded_by_what_is_in_flight() {
         let (registry, third) = process(&yard, home.path()).await;
         list(&third, None).await;
         let before = third.events(changed).await.unwrap().len();
-        registry.archive(changed, true).await.unwrap();
+        registry.archive(changed).await.unwrap();
         assert_eq!(third.events(changed).await.unwrap().len(), before + 1, "a write from the cache lost events");
         let (_, fourth) = process(&yard, home.path()).await;
         let (all, counted) = list(&fourth, None).await;

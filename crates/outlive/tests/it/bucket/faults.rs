@@ -235,13 +235,10 @@ fn f_83_a_bucket_that_forbids_deletion_is_asked_once() {
         let (proxy, left) =
             first(usize::MAX, |request| request.target.contains("delete"), Fate::Answer(403, "AccessDenied"));
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report = sweep(
-            &sweeping,
-            &SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() },
-            false,
-        )
-        .await
-        .unwrap();
+        let report =
+            sweep(&sweeping, &SweepPolicy { grace: Duration::ZERO, unsure: Duration::ZERO, ..SweepPolicy::default() })
+                .await
+                .unwrap();
         assert_eq!((report.objects, report.left), (0, 1));
         assert_eq!(usize::MAX - left.load(Ordering::SeqCst), 1, "a refusal was asked for again");
         assert!(report.problems.iter().any(|problem| problem.why.contains("not permitted")), "{report:?}");

@@ -136,7 +136,7 @@ impl Field {
     }
 
     pub(crate) async fn sweep(&self, spare: &SweepPolicy, dry_run: bool) -> SweepReport {
-        sweep(&self.process().await, spare, dry_run).await.unwrap()
+        sweep(&self.process().await, &SweepPolicy { dry_run, ..spare.clone() }).await.unwrap()
     }
 }
 

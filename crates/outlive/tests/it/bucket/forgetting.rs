@@ -82,7 +82,7 @@ fn a_record_that_changes_meanwhile_stays() {
             Fate::Pass
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report = sweep(&sweeping, &after(HOUR), false).await.unwrap();
+        let report = sweep(&sweeping, &after(HOUR)).await.unwrap();
         assert!(report.forgotten.is_empty(), "{report:?}");
         assert_eq!(yard.process().await.get(id).await.unwrap().state, outlive::run::StateName::Running);
     });
@@ -97,10 +97,10 @@ fn a_killed_deletion_leaves_a_tombstone_that_others_complete() {
             if request.target.contains("delete") { Fate::Answer(403, "AccessDenied") } else { Fate::Pass }
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(2)).await;
-        let denied = sweep(&sweeping, &after(HOUR), false).await.unwrap_err();
+        let denied = sweep(&sweeping, &after(HOUR)).await.unwrap_err();
         assert!(denied.to_string().contains("not permitted"), "{denied}");
         assert!(yard.process().await.resume(id, outlive::ResumeOptions { failed_too: true }).await.is_err());
-        assert!(yard.registry.archive(id, true).await.is_err());
+        assert!(yard.registry.archive(id).await.is_err());
         let again = yard.sweep(&after(HOUR), false).await;
         assert!(again.problems.is_empty() && again.forgotten.is_empty(), "{again:?}");
         let key = yard.store.place_of_record(id);

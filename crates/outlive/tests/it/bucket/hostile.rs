@@ -162,7 +162,7 @@ impl Hostile {
                 _ => continue,
             };
             Reaper::new(None).pass(&registry).await.unwrap();
-            swept += sweep(&registry, spare, false).await.unwrap().objects;
+            swept += sweep(&registry, spare).await.unwrap().objects;
         }
         swept
     }

@@ -87,7 +87,7 @@ fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() 
             Fate::Pass
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert_eq!(report.objects, PAGE as u64, "{report:?}");
         assert_eq!(yard.shards().await.len(), all - PAGE, "what a writer at work has made was deleted");
     });
@@ -114,7 +114,7 @@ fn f_76_pages_are_whole_while_objects_come_and_go() {
             Fate::Pass
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert!(came.load(Ordering::SeqCst), "it came too late to be missed");
         assert_eq!((report.objects, report.left), (2 * PAGE as u64 + 500, 0), "{report:?}");
         assert_eq!(yard.shards().await.len(), 1);
@@ -208,7 +208,7 @@ fn requests_of_a_sweep_grow_with_pages_batches_and_changes() {
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(20)).await;
         counts.iter().for_each(|count| count.store(0, Ordering::SeqCst));
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert_eq!((report.objects, report.left, report.problems.len()), (deleted, 0, 0), "{report:?}");
         let [lists, reads, writes, deletes] = counts.each_ref().map(|count| count.load(Ordering::SeqCst) as u64);
         let (objects, decisions) = (deleted + publishing, failing + publishing);

@@ -72,7 +72,8 @@ fn t6_07_reading_creates_nothing_and_needs_read_permission_alone() {
         assert_eq!(reading.store().list(&Filter::default(), &Page::default()).await.unwrap().records.len(), 2);
         assert_eq!(reading.get(id).await.unwrap().state, outlive::run::StateName::Failed);
         assert!(!reading.store().events(id).await.unwrap().is_empty());
-        let dry = outlive::engine::sweeper::sweep(&reading, &Default::default(), true).await.unwrap();
+        let dry_run = outlive::engine::sweeper::SweepPolicy { dry_run: true, ..Default::default() };
+        let dry = outlive::engine::sweeper::sweep(&reading, &dry_run).await.unwrap();
         assert!(dry.problems.is_empty(), "{dry:?}");
         std::mem::forget(running);
     });

@@ -76,7 +76,7 @@ fn b03_b04_of_a_dead_writer_everything_goes_and_of_a_living_one_nothing() {
         assert_eq!(yard.reap().await, 1);
         assert_eq!(yard.sweep(&SweepPolicy::default(), false).await.objects, 0, "it died less than an hour ago");
         let other = yard.process().await;
-        let report = sweep(&other, &at_once(), false).await.unwrap();
+        let report = sweep(&other, &at_once()).await.unwrap();
         assert_eq!((report.objects, report.swept[0].reason.as_str()), (1, "dead, and it has no manifest"));
         assert_eq!(yard.shards().await, [kept]);
 
@@ -317,10 +317,10 @@ fn b07_what_could_not_be_deleted_is_left_to_the_next_sweep() {
             if deletes && denying.load(Ordering::SeqCst) { Fate::Answer(403, "AccessDenied") } else { Fate::Pass }
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(5)).await;
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert_eq!((report.objects, report.left, report.problems.len()), (0, 1, 1), "{report:?}");
         denies.store(false, Ordering::SeqCst);
-        let report = sweep(&sweeping, &at_once(), false).await.unwrap();
+        let report = sweep(&sweeping, &at_once()).await.unwrap();
         assert_eq!((report.objects, report.left), (1, 0), "{report:?}");
         assert!(yard.shards().await.is_empty());
     });
@@ -339,8 +339,8 @@ fn b08_of_two_sweepers_one_reports_each_object() {
         }
         let (one, other) = (yard.process().await, yard.process().await);
         let reports: Vec<_> = std::thread::scope(|scope| {
-            let threads = [&one, &other]
-                .map(|registry| scope.spawn(|| pollster::block_on(sweep(registry, &at_once(), false)).unwrap()));
+            let threads =
+                [&one, &other].map(|registry| scope.spawn(|| pollster::block_on(sweep(registry, &at_once())).unwrap()));
             threads.map(|thread| thread.join().unwrap()).into()
         });
         let told: u64 = reports.iter().map(|report| report.objects).sum();
@@ -363,13 +363,13 @@ fn requests_grow_with_pages_and_batches_and_not_with_runs() {
         let (registry, store) =
             yard.process_at(outlive::testing::bucket::Bucket::shared().port(), Duration::from_secs(20)).await;
         let before = store.counted();
-        let report = sweep(&registry, &at_once(), true).await.unwrap();
+        let report = sweep(&registry, &SweepPolicy { dry_run: true, ..at_once() }).await.unwrap();
         assert_eq!(report.objects, runs * parts);
         let Counted { gets, puts, lists, deletes } = store.counted() - before;
         assert_eq!((puts, deletes), (0, 0));
         assert!(lists == 1 && gets <= runs + 1, "{gets} reads and {lists} lists of {runs} records");
         let before = store.counted();
-        sweep(&registry, &at_once(), true).await.unwrap();
+        sweep(&registry, &SweepPolicy { dry_run: true, ..at_once() }).await.unwrap();
         let again = store.counted() - before;
         assert_eq!((again.lists, again.gets), (1, 0), "what has not changed is not read again");
     });
@@ -406,7 +406,7 @@ fn a_directory_is_swept_as_a_bucket_is() {
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::write(elsewhere.path().join("precious"), "of somebody else").unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), place.path().join(attempt_of(failed_id, 0, 1)).join("link")).unwrap();
-    let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
+    let report = pollster::block_on(sweep(&registry, &at_once())).unwrap();
     assert_eq!((report.objects, report.left), (3, 0), "{report:?}");
     assert!(elsewhere.path().join("precious").exists(), "what is behind a link was deleted");
     assert!(place.path().join(attempt_of(done_id, 0, 1)).join("x").exists());
@@ -466,7 +466,7 @@ fn b06_what_a_manifest_names_in_other_words_is_kept_or_reported() {
         pollster::block_on(handle.succeed()).unwrap();
         runs.push((id, spelling, understood));
     }
-    let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
+    let report = pollster::block_on(sweep(&registry, &at_once())).unwrap();
     for (id, spelling, understood) in runs {
         let is_there = |attempt| real.join(attempt_of(id, 0, attempt)).join("x").exists();
         assert!(is_there(0) && is_there(1), "what is named as `{spelling}` was deleted");
@@ -500,9 +500,9 @@ fn b06_a_pointer_that_is_there_and_leads_nowhere_keeps_everything() {
     ];
     for (what, make) in make {
         make();
-        let report = pollster::block_on(sweep(&registry, &at_once(), false)).unwrap();
+        let report = pollster::block_on(sweep(&registry, &at_once())).unwrap();
         assert!(file.exists() && report.problems.len() == 1, "{what}: {report:?}");
         if pointer.is_dir() { std::fs::remove_dir(&pointer).unwrap() } else { std::fs::remove_file(&pointer).unwrap() }
     }
-    assert_eq!(pollster::block_on(sweep(&registry, &at_once(), false)).unwrap().objects, 1);
+    assert_eq!(pollster::block_on(sweep(&registry, &at_once())).unwrap().objects, 1);
 }

@@ -20,7 +20,7 @@ fn at_once() -> SweepPolicy {
 }
 
 fn swept(registry: &Registry, dry_run: bool) -> SweepReport {
-    pollster::block_on(sweep(registry, &at_once(), dry_run)).unwrap()
+    pollster::block_on(sweep(registry, &SweepPolicy { dry_run, ..at_once() })).unwrap()
 }
 
 const LONG_AGO: &str = "2020-01-01T00:10:00Z";

@@ -142,7 +142,7 @@ impl Yard {
     }
 
     pub(crate) async fn sweep(&self, spare: &SweepPolicy, dry_run: bool) -> SweepReport {
-        sweep(&self.process().await, spare, dry_run).await.unwrap()
+        sweep(&self.process().await, &SweepPolicy { dry_run, ..spare.clone() }).await.unwrap()
     }
 }
 

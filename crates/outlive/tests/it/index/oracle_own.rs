@@ -136,9 +136,14 @@ fn act(root: &Path, deed: &Deed, number: usize) {
                     let _ = registry.cancel(id, None).await;
                 }
             }
-            Deed::Archive(place) | Deed::Unarchive(place) => {
+            Deed::Archive(place) => {
                 if let Some(id) = at(place) {
-                    let _ = registry.archive(id, matches!(deed, Deed::Archive(_))).await;
+                    let _ = registry.archive(id).await;
+                }
+            }
+            Deed::Unarchive(place) => {
+                if let Some(id) = at(place) {
+                    let _ = registry.unarchive(id).await;
                 }
             }
             _ => unreachable!("{deed:?}"),

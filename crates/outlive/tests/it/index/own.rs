@@ -58,7 +58,7 @@ fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_ch
         assert_eq!(stands(&Query { text: Some(ids[2][..13].into()), ..Query::default() }).len(), 1);
         assert_eq!(yard.index().find(&ids[0], None, 5).unwrap().runs.len(), 1);
         assert_eq!(yard.index().find("failed", None, 5).unwrap().runs[0].record.title, "failed");
-        one.archive(ids[0].parse().unwrap(), true).await.unwrap();
+        one.archive(ids[0].parse().unwrap()).await.unwrap();
         yard.index().refresh(None).unwrap();
         let archived = yard.search(&Query { statuses: [Lifecycle::Archived].into(), ..Query::default() });
         assert_eq!((archived.len(), archived[0].record.derived_lifecycle), (1, Lifecycle::Succeeded));

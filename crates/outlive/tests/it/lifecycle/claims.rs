@@ -127,7 +127,7 @@ fn l25_the_same_id_in_two_registries_affects_only_one() {
         here.cancel(id, Some("only here".into())).await.unwrap();
         here.tick().await.unwrap();
         one.cancelled().await.unwrap();
-        here.archive(id, true).await.unwrap();
+        here.archive(id).await.unwrap();
         assert_eq!(elsewhere.get(&[id]).await.unwrap(), before);
         there.tick().await.unwrap();
         assert_eq!(other.stop_requested(), None);

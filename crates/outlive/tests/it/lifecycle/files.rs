@@ -55,7 +55,7 @@ fn l23_a_deleted_database_loses_nothing() {
         assert!(ends.iter().all(Result::is_ok));
         let archived =
             all(&world).await.into_iter().find(|record| record.run.state.name() == StateName::Failed).unwrap();
-        owner.archive(archived.run.id, true).await.unwrap();
+        owner.archive(archived.run.id).await.unwrap();
         owner.tick().await.unwrap();
         let before = all(&world).await;
         let mut event_logs = Vec::new();
@@ -143,8 +143,8 @@ fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
         handle.interrupt(Some(15), "SIGTERM").await.unwrap();
         let (bytes, written) = (std::fs::read(&file).unwrap(), inode_and_mtime(&file));
 
-        owner.archive(id, true).await.unwrap();
-        owner.archive(id, false).await.unwrap();
+        owner.archive(id).await.unwrap();
+        owner.unarchive(id).await.unwrap();
         let resumed = owner.resume(id, outlive::ResumeOptions::default()).await.unwrap();
         let second = attempt_file(&world, &resumed.run(), 2);
         world.clock.pass(LEASE * 2);
