@@ -131,7 +131,7 @@ fn f_64_a_full_server_keeps_its_owners_and_tells_others_so() {
             session
         };
         let mut others: Vec<Session> = (3..MOST).map(take).collect();
-        let told = open(&url).err().expect("more connections than there are").to_string();
+        let told = open(&url).expect_err("more connections than there are").to_string();
         assert!(told.contains("no connection to spare") && told.contains("tried for"), "{told}");
         beating.tick().await.unwrap();
         new.tick().await.expect("a worker that had no connection for its beats yet");
@@ -161,7 +161,7 @@ fn f_64_a_full_server_has_room_for_owners_through_a_pooler_that_came_before() {
             session
         };
         let _others: Vec<Session> = (1..MOST).map(take).collect();
-        let told = open(&direct).err().expect("more connections than there are").to_string();
+        let told = open(&direct).expect_err("more connections than there are").to_string();
         assert!(told.contains("no connection to spare"), "{told}");
         // Those that come through the pooler take turns.
         let fresh = registry(&url);
