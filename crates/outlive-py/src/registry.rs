@@ -162,7 +162,8 @@ impl NativeRegistry {
     /// Hides an ended run, or shows it again.
     fn archive(&self, py: Python<'_>, run: &str, archived: bool) -> PyResult<()> {
         let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
-        wait(py, registry.archive(run, archived)).map(|_| ())
+        let marked = async { if archived { registry.archive(run).await } else { registry.unarchive(run).await } };
+        wait(py, marked).map(|_| ())
     }
 
     /// Says something of a run on behalf of its owner, from a process that was handed the owner's epoch.

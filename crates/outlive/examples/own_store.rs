@@ -14,7 +14,7 @@ use outlive::conformance::{CHECKS, Ground};
 use outlive::store::memory::MemoryStore;
 use outlive::store::{
     Beat, BeatReply, Count, Error, Listing, Page, ProcessObserver, QueueHead, Record, Rule, Selection, Start, Store,
-    Worker, Write, WriteOutcome,
+    WorkerRecord, Write, WriteOutcome,
 };
 use outlive::testing::ManualClock;
 use outlive::{Event, Filter, Key, Registry, RunId};
@@ -63,7 +63,7 @@ impl Store for CountingStore {
         self.inner.counts().await
     }
 
-    async fn workers(&self) -> Result<Vec<Worker>, Error> {
+    async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         self.inner.workers().await
     }
 
