@@ -5,6 +5,7 @@
 
 mod detail;
 mod draw;
+mod panel;
 mod sgr;
 mod sort;
 
@@ -24,8 +25,9 @@ use ratatui::layout::Rect;
 use serde_json::{Value, json};
 
 use self::detail::{Detail, Lines};
+use self::panel::Panel;
 use self::sort::Sort;
-use crate::call::{Context, Failure, Form, fail};
+use crate::call::{Context, Failure, fail};
 use crate::operations::TABLE;
 use crate::ui::run_view::percent_of;
 
@@ -44,7 +46,8 @@ const WHEEL: isize = 3;
 pub fn command() -> Command {
     Command::new(NAME).about("Watch, cancel and resume runs in a full-screen view").after_help(
         "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun, A adopt,\n      \
-         s sort, / filter or search, : views (queue, keys, workers), p pause, a all, ? keys, q quit",
+         d compare two marked runs, s sort, / filter or search, : views (queue, keys, workers, stats),\n      \
+         p pause, a all, ? keys, q quit",
     )
 }
 
@@ -57,7 +60,7 @@ enum View {
     /// One of them.
     Detail(Box<Detail>),
     /// What a verb that reads prints.
-    Panel(&'static str, Lines),
+    Panel(Panel),
     /// What each key is for.
     Keys,
 }
@@ -137,9 +140,6 @@ pub fn run(_: &ArgMatches, context: &Context, json: bool) -> u8 {
     watched.map_or_else(|error| fail(&Error::Invalid(format!("the terminal failed: {error}")), json), |()| 0)
 }
 
-/// The views that are named behind a colon, with the verb that each shows.
-const PANELS: [(&str, &str); 3] = [("queue", "queue list"), ("keys", "keys"), ("workers", "workers")];
-
 impl Top {
     fn watch(mut self, terminal: &mut ratatui::DefaultTerminal, context: &Context) -> std::io::Result<()> {
         loop {
@@ -171,7 +171,7 @@ impl Top {
         }
         match &mut self.view {
             View::Detail(detail) => detail.look(context),
-            View::Panel(verb, lines) => lines.replace(printed(context, verb)),
+            View::Panel(panel) => panel.look(context),
             View::List | View::Keys => {}
         }
     }
@@ -216,11 +216,26 @@ impl Top {
         }
     }
 
+    /// Shows how two marked runs differ, or the marked one and the selected one; the older is on the left.
+    fn compare(&mut self, context: &Context) {
+        let is_meant = |run: &&Value| {
+            let is_selected = self.marked.len() == 1 && self.selected.as_ref().is_some_and(|meant| meant.is(run));
+            is_selected || run["id"].as_str().is_some_and(|id| self.marked.contains(id))
+        };
+        let mut meant: Vec<&Value> = self.runs.iter().filter(is_meant).collect();
+        meant.sort_by_key(|run| run["created_at"].as_str());
+        let ids: Vec<String> = meant.into_iter().filter_map(Meant::of).map(|meant| meant.id).collect();
+        match <[String; 2]>::try_from(ids) {
+            Ok([left, right]) => self.view = View::Panel(Panel::of_difference(left, right, context)),
+            Err(_) => self.said = "mark two runs with Space to compare them".into(),
+        }
+    }
+
     /// What scrolls and is searched.
     fn lines(&mut self) -> Option<&mut Lines> {
         match &mut self.view {
             View::Detail(detail) => Some(&mut detail.log),
-            View::Panel(_, lines) => Some(lines),
+            View::Panel(panel) => Some(&mut panel.lines),
             View::List | View::Keys => None,
         }
     }
@@ -255,6 +270,7 @@ impl Top {
                 self.marked.clear();
             }
             (Mode::Confirm(..), _) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
+            (Mode::Move, KeyCode::Char('d')) => self.compare(context),
             (Mode::Move, code) => return self.moves(code),
         }
         false
@@ -282,15 +298,11 @@ impl Top {
 
     /// Goes to the view that was named; true where that is none.
     fn goes_to_view(&mut self, name: &str, context: &Context) -> bool {
-        match PANELS.iter().find(|(panel, _)| *panel == name) {
-            Some((_, verb)) => {
-                let mut lines = Lines::default();
-                lines.replace(printed(context, verb));
-                self.view = View::Panel(verb, lines);
-            }
+        match Panel::named(name, context) {
+            Some(panel) => self.view = View::Panel(panel),
             None if name == "q" || name == "quit" => return true,
             None if name.is_empty() || name == "runs" => self.view = View::List,
-            None => self.said = format!("there is no view `{name}`: runs, queue, keys, workers"),
+            None => self.said = format!("there is no view `{name}`: runs, queue, keys, workers, stats"),
         }
         false
     }
@@ -438,17 +450,6 @@ fn ask(context: &Context, name: &str, input: Value) -> Result<Value, Failure> {
     let operation = operation.ok_or_else(|| Failure::from(Error::Invalid(format!("there is no `{name}`"))))?;
     let answer = (operation.call_json)(input, context)?;
     Ok(serde_json::from_str(&answer.text).unwrap_or_default())
-}
-
-/// What a verb that reads prints for people.
-fn printed(context: &Context, name: &str) -> Vec<String> {
-    let Some(operation) = TABLE.iter().find(|operation| operation.name == name) else { return Vec::new() };
-    let words = (operation.command)().no_binary_name(true).try_get_matches_from(Vec::<String>::new());
-    let words = words.map_err(|error| Error::Invalid(error.to_string()));
-    match words.and_then(|words| (operation.call)(&words, context, Form::Text)) {
-        Ok(answer) => answer.text.lines().map(str::to_owned).collect(),
-        Err(error) => vec![error.to_string()],
-    }
 }
 
 #[cfg(test)]

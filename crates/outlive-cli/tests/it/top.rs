@@ -194,7 +194,7 @@ fn top_acts_on_marked_runs_and_shows_queue_keys_and_workers() {
     screen.says("pending 3");
     for (view, wanted) in [("queue", "queue list"), ("keys", "HELD BY"), ("workers", "no worker")] {
         screen.press(&[":"]);
-        screen.says("runs, queue, keys, workers or q");
+        screen.says("runs, queue, keys, workers, stats or q");
         screen.press(&[view, "Enter"]);
         screen.says(wanted);
     }
@@ -219,4 +219,100 @@ fn top_acts_on_marked_runs_and_shows_queue_keys_and_workers() {
     screen.says("rerun one? y: yes");
     screen.press(&["n", "q"]);
     screen.says("left 0");
+}
+
+/// The lines of a screen that have one of these words.
+fn lines_with(screen: &str, words: &[&str]) -> String {
+    let has = |line: &&str| words.iter().any(|word| line.contains(word));
+    screen.lines().filter(has).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn top_does_the_everyday_tasks_of_an_operator() {
+    let sandbox = Sandbox::new();
+    for (argument, exit) in [("lr=1", "exit 0"), ("lr=2", "exit 1")] {
+        let words = ["run", "--name", "train", "--kind", "train", "--", "bash", "-c", exit, argument];
+        sandbox.outlive(words).output().unwrap();
+    }
+    sandbox.outlive(["run", "--kind", "slow", "--", "sleep", "0.3"]).succeeds();
+    let dies = "echo working on shard 17; [ $OUTLIVE_ATTEMPT = 1 ] && kill -s KILL $PPID $$; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "died", "--", "bash", "-c", dies]).succeeds();
+    sandbox.wait_for_state("died", "dead");
+    for number in 0..10 {
+        sandbox.outlive(["queue", "add", "--name", &format!("batch-{number}"), "--", "true"]).succeeds();
+    }
+    let watched = "outlive progress 3/4; exec sleep 300";
+    sandbox.outlive(["run", "-d", "--name", "watched", "--lock", "db", "--", "sh", "-c", watched]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "waiter", "--lock", "db", "--", "true"]).succeeds();
+    sandbox
+        .outlive(["queue", "add", "--name", "daily", "--not-before", "20h", "--every", "24h", "--", "true"])
+        .succeeds();
+    sandbox.wait_for("watched", |run| run["progress_done"] == 3 && run["memory_bytes"].is_u64());
+    let screen = Screen::sized(&sandbox, "140", "30");
+
+    // Why last night's run died, and its next attempt.
+    screen.says("dead");
+    screen.press(&["/", "dead", "Enter"]);
+    screen.says("top: 1 in flight and in need of attention; filter: dead");
+    screen.press(&["Enter"]);
+    let why = screen.says("working on shard 17");
+    assert!(why.contains("state dead") && lines_with(&why, &["why"]).contains("owner"), "{why}");
+    screen.press(&["/", "SHARD", "Enter"]);
+    screen.says("match 1 of 1, line 1");
+    screen.press(&["r"]);
+    screen.says("resume died? y: yes");
+    screen.press(&["y"]);
+    assert_eq!(sandbox.wait_for_state("died", "running")["attempt"], 2);
+    screen.press(&["q"]);
+    screen.says("STATE");
+    screen.press(&["Escape"]);
+    screen.says("in need of attention\n");
+
+    // Progress and memory of what runs; ten runs cancelled at once.
+    let list = screen.says("watched");
+    let line = lines_with(&list, &["watched running"]);
+    assert!(list.contains("CPU MEMORY") && line.contains("3/4 75%") && line.contains(" MB"), "{list}");
+    screen.press(&["/", "batch", "Enter"]);
+    screen.says("top: 10 in flight and in need of attention; filter: batch");
+    let marks = ["Space"; 10];
+    screen.press(&marks);
+    screen.says("10 marked");
+    screen.press(&["c"]);
+    let asked = screen.says("cancel 10 runs? y: yes");
+    screen.press(&["y"]);
+    screen.says("cancel: 10 runs");
+    for number in 0..10 {
+        sandbox.wait_for_state(&format!("batch-{number}"), "cancelled");
+    }
+    screen.press(&["Escape"]);
+    screen.says("in need of attention\n");
+
+    // Two runs compared.
+    screen.press(&["d"]);
+    screen.says("mark two runs with Space to compare them");
+    screen.press(&["a"]);
+    screen.says("all runs");
+    screen.press(&["/", "train", "Enter"]);
+    screen.says("top: 2 all runs; filter: train");
+    screen.press(&["Space", "Space", "d"]);
+    let differs = screen.says("lr=2");
+    assert!(differs.contains("lr=1") && differs.contains("failed"), "{differs}");
+    screen.press(&["q"]);
+    screen.says("2 marked");
+
+    // Who holds a lock, what is scheduled, and which kind is the slowest.
+    let mut seen = vec![lines_with(&asked, &["top:", "batch", "cancel"])];
+    for (view, wanted) in [("keys", "waiter"), ("queue", "daily"), ("stats", "slow")] {
+        screen.press(&[":", view, "Enter"]);
+        let shown = screen.says(wanted);
+        match view {
+            "keys" => seen.push(lines_with(&shown, &["KEY", "db"])),
+            "queue" => assert!(lines_with(&shown, &["daily"]).contains("waits until"), "{shown}"),
+            _ => assert!(shown.contains("P95") && shown.contains("train"), "{shown}"),
+        }
+    }
+    insta::assert_snapshot!("everyday_tasks", settled(&sandbox, &seen.join("\n---\n")));
+    for name in ["watched", "died"] {
+        sandbox.outlive(["cancel", name, "--wait"]).succeeds();
+    }
 }

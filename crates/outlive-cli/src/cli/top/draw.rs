@@ -23,7 +23,7 @@ use crate::ui::plain;
 use crate::ui::run_view::progress_of;
 
 /// What each key is for, the most wanted first: a short screen shows no more.
-const KEYS: [(&str, &str); 17] = [
+const KEYS: [(&str, &str); 18] = [
     ("Up k", "the run above"),
     ("Down j", "the run below"),
     ("Enter l", "its details and what it has written"),
@@ -34,7 +34,8 @@ const KEYS: [(&str, &str); 17] = [
     ("q Esc", "back to the list, or quit"),
     ("Space", "mark a run; Esc drops the marks"),
     ("s", "sort by the next column"),
-    (":", "go to a view: runs, queue, keys, workers"),
+    ("d", "compare two marked runs"),
+    (":", "go to a view: runs, queue, keys, workers, stats"),
     ("n N", "the match above, the match below"),
     ("PgUp PgDn", "a page of runs or of output"),
     ("Home End", "the first and the last run or line"),
@@ -65,7 +66,7 @@ pub fn draw(top: &Top, frame: &mut Frame<'_>) {
     match &top.view {
         View::List => draw_list(top, frame, body),
         View::Detail(detail) => draw_detail(top, detail, frame, body),
-        View::Panel(verb, lines) => draw_lines(top, &format!(" {verb} "), lines, frame, body),
+        View::Panel(panel) => draw_lines(top, &format!(" {} ", panel.title()), &panel.lines, frame, body),
         View::Keys => {
             let text: Vec<Line<'_>> = KEYS.iter().map(|(key, what)| Line::raw(format!("{key:<12}{what}"))).collect();
             frame.render_widget(Paragraph::new(text), body);
@@ -96,13 +97,13 @@ fn heading(top: &Top) -> String {
 fn footing(top: &Top) -> String {
     let search = match &top.view {
         View::Detail(detail) => &detail.log.search,
-        View::Panel(_, lines) => &lines.search,
+        View::Panel(panel) => &panel.lines.search,
         View::List | View::Keys => "",
     };
     match (&top.mode, top.said.as_str()) {
         (Mode::Filter, _) => format!("/{}▏  Enter keeps it, Esc drops it", plain(&top.filter)),
         (Mode::Search, _) => format!("/{}▏  Enter searches, n and N go on, Esc drops it", plain(search)),
-        (Mode::Command(command), _) => format!(":{}▏  runs, queue, keys, workers or q", plain(command)),
+        (Mode::Command(command), _) => format!(":{}▏  runs, queue, keys, workers, stats or q", plain(command)),
         (Mode::Confirm(operation, runs), _) => match &runs[..] {
             [run] => format!("{operation} {}? y: yes, any other key: no", run.title),
             runs => format!("{operation} {} runs? y: yes, any other key: no", runs.len()),
