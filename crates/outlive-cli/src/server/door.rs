@@ -1,5 +1,5 @@
-//! The listener: where a server listens, how many connections it accepts, and how long a client may take to send its
-//! request.
+//! The listener: where a server listens, how many connections it accepts, which HTTP is spoken on each, and how long a
+//! client may take to send its request.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::header::{HOST, HeaderValue};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use outlive::error::Error;
 use rustls::pki_types::pem::PemObject;
@@ -32,7 +33,13 @@ const DESCRIPTORS: u64 = 8_192;
 /// How long a client may take to shake hands, or to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
-const HEAD_BYTES: usize = 32 << 10;
+const HEAD_BYTES: u32 = 32 << 10;
+/// The most requests at a time of a connection that carries several.
+const STREAMS: u32 = 100;
+/// How often a client is asked whether it is still there, where a connection carries several requests.
+const PING: Duration = Duration::from_secs(30);
+/// The protocols that a client chooses from when it shakes hands, the best first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// How long requests may take to end when the server does.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -131,22 +138,18 @@ impl Door {
             let (router, tls, watcher) = (router.clone(), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let _turn = turn;
-                let stream = match tls {
-                    None => stream,
+                let (stream, is_http2) = match tls {
+                    None => (stream, false),
                     Some(tls) => match tokio::time::timeout(HEAD, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => Box::new(stream) as Box<dyn Stream>,
+                        Ok(Ok(stream)) => {
+                            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(PROTOCOLS[0]);
+                            (Box::new(stream) as Box<dyn Stream>, is_http2)
+                        }
                         // A client that does not speak TLS gets no answer.
                         _ => return,
                     },
                 };
-                let service = service_fn(move |mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(peer);
-                    router.call(request)
-                });
-                let mut server = http1::Builder::new();
-                server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(64);
-                // A peer that is gone is no failure of ours.
-                let _ = watcher.watch(server.serve_connection(TokioIo::new(stream), service)).await;
+                answer(stream, is_http2, router, peer, watcher).await;
             });
         }
         open.send_replace(false);
@@ -162,6 +165,42 @@ impl Drop for Door {
         if let Listener::Unix(_, path) = &self.listener {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// Answers the requests of a connection until it ends. A peer that is gone is no failure of ours.
+async fn answer(
+    stream: Box<dyn Stream>,
+    is_http2: bool,
+    router: TowerToHyperService<Router>,
+    peer: Peer,
+    watcher: Watcher,
+) {
+    let stream = TokioIo::new(stream);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        if is_http2 {
+            name_host(&mut request);
+        }
+        router.call(request)
+    });
+    if is_http2 {
+        let mut server = http2::Builder::new(TokioExecutor::new());
+        server.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(HEAD);
+        server.max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES);
+        let _ = watcher.watch(server.serve_connection(stream, service)).await;
+    } else {
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES as usize).max_headers(64);
+        let _ = watcher.watch(server.serve_connection(stream, service)).await;
+    }
+}
+
+/// Names the host in a header, as HTTP/1.1 does. A header that names another stays beside it, and two are refused.
+fn name_host(request: &mut Request<Incoming>) {
+    let named = request.uri().authority().and_then(|named| HeaderValue::from_str(named.as_str()).ok());
+    if let Some(named) = named.filter(|named| request.headers().get(HOST) != Some(named)) {
+        request.headers_mut().append(HOST, named);
     }
 }
 
@@ -226,11 +265,12 @@ fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor, Error> {
     let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| unusable(chain, &error))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(chain, &error))?
         .with_no_client_auth()
         .with_single_cert(certificates, secret)
         .map_err(|error| unusable(chain, &error))?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -87,7 +87,9 @@ pub fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
     if let Some(token) = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
         return Credential::Token(token.trim());
     }
-    let cookies = text(header::COOKIE).unwrap_or_default().split(';');
+    // HTTP/2 may send each cookie in a header of its own.
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookies = cookies.flat_map(|value| value.split(';'));
     let found = cookies.filter_map(|one| one.trim().split_once('=')).find(|(name, _)| *name == cookie);
     found.map_or(Credential::Nothing, |(_, session)| Credential::Session(session))
 }

@@ -437,12 +437,17 @@ pub(crate) fn read_until(stream: &mut std::net::TcpStream, wanted: &str) -> Stri
     String::from_utf8_lossy(&heard).into_owned()
 }
 
-#[test]
-fn a_certificate_makes_it_unreadable_to_others() {
-    let sandbox = Sandbox::new();
+/// Makes a certificate for `localhost` and its key.
+fn certify(sandbox: &Sandbox) {
     sandbox
         .shell("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext subjectAltName=DNS:localhost -keyout key.pem -out chain.pem 2>/dev/null")
         .succeeds();
+}
+
+#[test]
+fn a_certificate_makes_it_unreadable_to_others() {
+    let sandbox = Sandbox::new();
+    certify(&sandbox);
     let served = Served::start(&sandbox, &["--tls-cert", "chain.pem", "--tls-key", "key.pem"]);
     let port = served.address.rsplit(':').next().unwrap();
     let script = format!(
@@ -461,6 +466,43 @@ fn a_certificate_makes_it_unreadable_to_others() {
     let cookie = sandbox.command("python3", ["-c", &script]).succeeds();
     assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict; Secure\n"), "{cookie}");
     assert_eq!(served.get("/v1/ps").status, 0, "it was spoken to in the clear");
+}
+
+#[test]
+fn a_client_that_offers_http2_over_tls_is_served_by_it() {
+    let sandbox = Sandbox::new();
+    certify(&sandbox);
+    sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
+    let served = Served::start(&sandbox, &["--tls-cert", "chain.pem", "--tls-key", "key.pem"]);
+    let port = served.address.rsplit(':').next().unwrap();
+    let key = served.link.split("#key=").nth(1).unwrap();
+    // As a browser does: one connection, several requests at once, each cookie in a header of its own.
+    let script = format!(
+        r#"
+const http2 = require("node:http2");
+const session = http2.connect("https://localhost:{port}", {{ ca: require("node:fs").readFileSync("chain.pem") }});
+const ask = (headers, body) => new Promise((done, failed) => {{
+  const request = session.request(headers);
+  let [status, cookie, text] = [0, "", ""];
+  request.on("response", (answer) => (status = answer[":status"], cookie = String(answer["set-cookie"] ?? "")));
+  request.on("data", (data) => (text += data)).on("end", () => done({{ status, cookie, text }})).on("error", failed);
+  request.end(body);
+}});
+(async () => {{
+  const post = {{ ":method": "POST", "content-type": "application/json" }};
+  const {{ cookie }} = await ask({{ ...post, ":path": "/session" }}, JSON.stringify({{ key: "{key}" }}));
+  const cookies = {{ cookie: ["other=1", cookie.split(";")[0], "last=2"] }};
+  const calls = Array.from({{ length: 20 }}, () => ask({{ ":path": "/v1/ps?all=true", ...cookies }}));
+  const answers = await Promise.all(calls);
+  const done = answers.filter(({{ status, text }}) => status === 200 && text.includes('"done"')).length;
+  const other = await ask({{ ":path": "/v1/ps", ":authority": "evil.example", ...cookies }});
+  const two = await ask({{ ":path": "/v1/ps", ":authority": "localhost:{port}", host: "evil.example", ...cookies }});
+  console.log(session.alpnProtocol, done, other.status, two.status);
+  session.close();
+}})();
+"#
+    );
+    assert_eq!(sandbox.command("node", ["-e", &script]).succeeds(), "h2 20 403 400\n");
 }
 
 #[test]
