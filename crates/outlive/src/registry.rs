@@ -76,7 +76,7 @@ use crate::store::{self, Notification, Record, Store, WorkerCapacity};
 pub use self::cancel::{CancelOptions, Cancellation};
 pub use self::claim::ResumeOptions;
 pub use self::external::{EXTERNAL_KIND, ExternalLease};
-pub use self::facets::Histogram;
+pub use self::facets::{Histogram, UsersAndHosts};
 pub use self::home::make_home;
 pub use self::import::{ForeignOutcome, ForeignRun};
 pub use self::keys::KeyUse;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 use outlive::error::Error;
-use outlive::filter::Filter;
 use outlive::run::StateName;
 use outlive::step::KIND;
 use outlive::time::{Timestamp, Towards, parse_moment, show_duration};
@@ -21,8 +20,8 @@ const MOST: usize = 500;
 
 /// Count runs by state, kind, host, user and time
 ///
-/// States and kinds are counted over all runs, archived ones too, without reading them. Hosts and users are those of
-/// the newest 2,000 runs. Steps are left out.
+/// Runs are counted without reading them, archived ones too. In a database or a bucket, hosts, users and times are those
+/// of the newest 2,000 runs. Steps are left out.
 #[derive(Debug, Args)]
 pub struct Facets {
     /// Count over time from here on: a time, or how long ago
@@ -102,23 +101,16 @@ impl Operate for Facets {
             *states.entry(count.state.as_str().to_owned()).or_default() += count.runs;
             *kinds.entry(count.kind).or_default() += count.runs;
         }
-        let (newest, all_read) = registry.newest(Filter { is_step: Some(false), ..Filter::default() }).await?;
-        let (mut hosts, mut users) = (BTreeMap::new(), BTreeMap::new());
-        for run in &newest {
-            *users.entry(run.spec.created_by.user.to_string()).or_default() += 1;
-            if let Some(host) = run.last_host() {
-                *hosts.entry(host.to_owned()).or_default() += 1;
-            }
-        }
+        let places = registry.users_and_hosts().await?;
         let histogram = registry.histogram(since, until, self.parts).await?;
         let part = until.since(since) / u32::try_from(self.parts).unwrap_or(1);
         Ok(Divided {
             registry: registry.shown(),
             states: facets(states),
             kinds: facets(kinds),
-            hosts: facets(hosts),
-            users: facets(users),
-            all_read,
+            hosts: facets(places.hosts),
+            users: facets(places.users),
+            all_read: places.complete,
             since,
             until,
             part_ms: u64::try_from(part.as_millis()).unwrap_or(u64::MAX),

@@ -36,7 +36,7 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Made before.
     pub until: Option<Timestamp>,
-    /// These words occur in its name, kind, labels or command, in any case.
+    /// This text occurs in its name, its kind, one of its labels (as `label=value`) or a word of its command, in any case.
     pub text: Option<String>,
     /// It runs on this host, or ran there last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,6 +110,6 @@ fn mentions(run: &Run, text: &str) -> bool {
     let spec = &run.spec;
     spec.name.as_deref().is_some_and(says)
         || says(&spec.kind)
-        || spec.labels.iter().any(|(label, value)| says(label) || says(value))
+        || spec.labels.iter().any(|(label, value)| says(&format!("{label}={value}")))
         || spec.command.iter().flat_map(|command| &command.argv).any(|word| says(&word.to_string()))
 }

@@ -23,6 +23,7 @@ mod revisions;
 mod rows;
 mod run_files;
 mod schema;
+mod search;
 mod shares;
 mod sigbus;
 mod store_impl;

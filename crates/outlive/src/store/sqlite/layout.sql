@@ -10,9 +10,11 @@ CREATE TABLE runs (
     state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT, cancel INTEGER NOT NULL, archived INTEGER NOT NULL,
     priority INTEGER NOT NULL, created_at INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL,
     body TEXT NOT NULL, ready INTEGER, due_at INTEGER, keyset TEXT NOT NULL,
-    claims INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '', share TEXT NOT NULL DEFAULT '');
-CREATE INDEX runs_by_time ON runs (created_at, id);
-CREATE INDEX runs_by_state ON runs (state, priority, created_at, id);
+    claims INTEGER NOT NULL DEFAULT 0, evidence TEXT NOT NULL DEFAULT '', share TEXT NOT NULL DEFAULT '',
+    user TEXT, host TEXT, words TEXT);
+-- What lists are searched by, in the order of lists; see `search.rs`.
+CREATE INDEX runs_by_time ON runs (created_at, id, state, kind, archived, user, host, words);
+CREATE INDEX runs_by_state ON runs (state, priority, created_at, id, kind, archived);
 CREATE INDEX runs_by_name ON runs (name, created_at) WHERE name IS NOT NULL;
 CREATE INDEX runs_by_owner ON runs (owner, id, epoch, cancel) WHERE owner IS NOT NULL;
 CREATE INDEX runs_ready ON runs (priority, created_at, id, keyset, kind) WHERE ready = 1 AND share = '';

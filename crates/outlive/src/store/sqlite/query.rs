@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::claims;
 use super::rows::cached;
 use super::schema::from_sqlite;
+use super::{claims, search};
 use crate::model::filter::Filter;
 use crate::model::run::StateName;
 use crate::model::step;
@@ -43,7 +43,8 @@ impl Query {
             Order::Oldest => ("created_at, id", "ASC"),
             Order::Claim => ("priority, created_at, id", "ASC"),
         };
-        let mut rest = Clauses::of(filter);
+        let is_search = search::is_asked(filter);
+        let mut rest = Clauses::of(filter, is_search);
         let waits = filter.waits == Some(true) && claims::has_columns(connection)?;
         if waits {
             rest.say("ready = 0 AND due_at IS NULL", Vec::new());
@@ -56,9 +57,12 @@ impl Query {
             let behind = if direction == "DESC" { "<" } else { ">" };
             rest.say(&format!("({sorted}) {behind} ({})", marks(place.len())), place);
         }
+        let by_time = is_search && !waits && order != Order::Claim && !is_narrow(filter);
+        let by_time = by_time && !search::are_few(connection, filter)?;
         let parts = match &filter.states {
             // Only pending runs wait, and they have an index of their own.
             _ if waits => vec![rest],
+            Some(states) if by_time => vec![rest.and(&Clauses::of_states(states))],
             Some(states) => match sorted_parts(connection, filter, order)? {
                 Some(parts) => parts.iter().map(|part| rest.and(part)).collect(),
                 None => vec![rest.and(&Clauses::of_states(states))],
@@ -68,7 +72,9 @@ impl Query {
         if parts.is_empty() {
             return Ok(None);
         }
-        let select = |part: &Clauses| format!("SELECT {columns}, {sorted} FROM runs WHERE {}", part.text());
+        // However many of them stand so, none is read whose words in that index do not match.
+        let indexed = if by_time { "INDEXED BY runs_by_time " } else { "" };
+        let select = |part: &Clauses| format!("SELECT {columns}, {sorted} FROM runs {indexed}WHERE {}", part.text());
         let merged = parts.iter().map(select).collect::<Vec<_>>().join(" UNION ALL ");
         let sorted = sorted.split(", ").map(|column| format!("{column} {direction}")).collect::<Vec<_>>().join(", ");
         let values = parts.into_iter().flat_map(|part| part.values).collect();
@@ -85,7 +91,7 @@ impl Query {
         after: Option<Cursor>,
         busy: &BTreeSet<String>,
     ) -> Option<Self> {
-        let mut rest = Clauses::of(&Filter { kinds: None, ..filter.clone() });
+        let mut rest = Clauses::of(&Filter { kinds: None, ..filter.clone() }, false);
         rest.say("ready = 1", Vec::new());
         if !busy.is_empty() {
             let busy: Vec<Sql> = busy.iter().take(SKIPPED).map(|keyset| Sql::Text(keyset.clone())).collect();
@@ -133,12 +139,16 @@ fn shares(wanted: Option<&str>) -> Vec<Clauses> {
     }
 }
 
+/// Whether a filter means few runs, which an index finds whatever their states are.
+fn is_narrow(filter: &Filter) -> bool {
+    filter.ids.is_some() || filter.name.is_some() || filter.owner.is_some()
+}
+
 /// The parts of the runs in the states of a filter that are in order as they are indexed, where they are few.
 fn sorted_parts(connection: &Connection, filter: &Filter, order: Order) -> Result<Option<Vec<Clauses>>, Error> {
-    let is_narrow = filter.ids.is_some() || filter.name.is_some() || filter.owner.is_some();
     let states = filter.states.iter().flatten();
     match order {
-        _ if is_narrow => return Ok(None),
+        _ if is_narrow(filter) => return Ok(None),
         Order::Claim => return Ok(Some(states.map(|state| Clauses::of_states([state])).collect())),
         Order::Newest | Order::Oldest => {}
     }
@@ -169,8 +179,8 @@ struct Clauses {
 }
 
 impl Clauses {
-    /// All that a filter says but the states.
-    fn of(filter: &Filter) -> Self {
+    /// All that a filter says but the states. Where the rows have no columns to search by, the record has the last word.
+    fn of(filter: &Filter, is_search: bool) -> Self {
         let mut all = Self { clauses: Vec::new(), values: Vec::new() };
         if let Some(ids) = &filter.ids {
             let values = ids.iter().map(|id| Sql::Text(id.to_string())).collect();
@@ -198,11 +208,8 @@ impl Clauses {
         if let Some(until) = filter.until {
             all.say("created_at < ?", vec![Sql::Integer(until.as_micros())]);
         }
-        for (field, word) in [("user", &filter.user), ("host", &filter.host)] {
-            if let Some(word) = word {
-                // Some field of the body says so. The whole record tells whether it is the one that is meant.
-                all.say("instr(body, ?) > 0", vec![Sql::Text(format!("\"{field}\":{}", serde_json::json!(word)))]);
-            }
+        if is_search {
+            all.say_search(filter);
         }
         if let Some(archived) = filter.archived {
             all.say("archived = ?", vec![Sql::Integer(archived.into())]);
@@ -214,6 +221,19 @@ impl Clauses {
             all.say(if is_step { "kind = ?" } else { "kind <> ?" }, vec![Sql::Text(step::KIND.into())]);
         }
         all
+    }
+
+    /// What a filter says that the columns for searches repeat.
+    fn say_search(&mut self, filter: &Filter) {
+        for (column, word) in [("user = ?", &filter.user), ("host = ?", &filter.host)] {
+            if let Some(word) = word {
+                self.say(column, vec![Sql::Text(word.clone())]);
+            }
+        }
+        let labels = filter.labels.iter().map(|(label, value)| search::line_of_label(label, value));
+        for words in labels.chain(filter.text.iter().map(|text| text.to_lowercase())) {
+            self.say("(words IS NULL OR instr(words, ?) > 0)", vec![Sql::Text(words)]);
+        }
     }
 
     fn say(&mut self, clause: &str, values: Vec<Sql>) {

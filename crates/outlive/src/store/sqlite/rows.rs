@@ -11,6 +11,7 @@ use super::claims;
 use super::query::Query;
 use super::run_files::FiledRun;
 use super::schema::from_sqlite;
+use super::search;
 use crate::lifecycle::Start;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
@@ -204,10 +205,10 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
     cached(
         connection,
         "INSERT INTO runs (id, revision, stamp, state, epoch, owner, cancel, archived, priority, created_at, name, kind, body,
-             ready, due_at, keyset, claims, evidence, share)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+             ready, due_at, keyset, claims, evidence, share, user, host, words)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
          ON CONFLICT (id) DO UPDATE SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
-             archived = ?8, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18",
+             archived = ?8, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18, host = ?21",
     )?
     .execute(params![
         id,
@@ -229,6 +230,9 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
         counts::claims(run),
         counts::evidence(run).unwrap_or_default(),
         run.tenant(),
+        &*run.spec.created_by.user,
+        run.last_host(),
+        search::words(run),
     ])
     .map_err(from_sqlite)?;
     for event in events {

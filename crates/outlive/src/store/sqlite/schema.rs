@@ -489,7 +489,7 @@ mod tests {
             .connection
             .execute_batch(
                 "INSERT INTO runs VALUES
-            ('r', 1, 's', 'pending', 0, NULL, 0, 0, 0, 5, 'n', 'k', '{}', 1, NULL, '', 0, '', '')",
+            ('r', 1, 's', 'pending', 0, NULL, 0, 0, 0, 5, 'n', 'k', '{}', 1, NULL, '', 0, '', '', NULL, NULL, NULL)",
             )
             .unwrap();
         drop(first);

@@ -95,7 +95,7 @@ function hasLabel(run, label) {
 function mentions(run, text) {
   if (!text) return true;
   const wanted = text.toLowerCase();
-  const labels = Object.entries(run.labels).flat();
+  const labels = Object.entries(run.labels).map(([label, value]) => `${label}=${value}`);
   return [run.name, run.kind, ...labels, ...(run.command ?? [])].some((found) => found?.toLowerCase().includes(wanted));
 }
 
