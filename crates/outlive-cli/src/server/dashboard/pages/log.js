@@ -83,6 +83,7 @@ export class Log {
       this.show(this.marked - 1, "center");
     } else if (this.following) this.list.toEnd();
     else if (moved > 0) this.list.show(Math.min(this.list.count - 1, first + moved), "start");
+    else this.list.draw();
     this.of.redraw();
   }
 
@@ -221,17 +222,23 @@ export class Log {
   find(text) {
     this.text = text;
     clearTimeout(this.timer);
-    this.timer = /** @type {any} */ (setTimeout(() => {
-      if (text && !this.output.whole) this.output.readWhole();
-      this.search(true);
-      const query = this.of.query;
-      if (text) query.set("find", text);
-      else query.delete("find");
-      this.of.replace(link(["run", this.of.run, "log"], query, this.marked ? `L${this.marked}` : ""));
-      if (this.found.length) this.step(false, this.line(this.list.first()) - 1);
-      this.list.draw();
-      this.of.redraw();
-    }, PAUSE));
+    this.timer = /** @type {any} */ (setTimeout(() => this.seek(), PAUSE));
+  }
+
+  /** Searches for the text that was typed, and shows its first match. */
+  seek() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    const { text } = this;
+    if (text && !this.output.whole) this.output.readWhole();
+    this.search(true);
+    const query = this.of.query;
+    if (text) query.set("find", text);
+    else query.delete("find");
+    this.of.replace(link(["run", this.of.run, "log"], query, this.marked ? `L${this.marked}` : ""));
+    if (this.found.length) this.step(false, this.line(this.list.first()) - 1);
+    this.list.draw();
+    this.of.redraw();
   }
 
   /** To the next match, or the one before. @param {boolean} back @param {number} [from] */
@@ -282,6 +289,8 @@ export class Log {
   }
 
   follow() {
+    // What was typed just before is found first: it would lead away from the end.
+    if (this.timer) this.seek();
     this.following = true;
     this.list.toEnd();
     this.of.redraw();
@@ -324,12 +333,13 @@ export class Log {
 
   draw() {
     const { output } = this;
-    const of = this.text ? (pattern(this.text) ? (this.found.length ? `${this.at + 1} of ${this.found.length.toLocaleString("en")}` : "no match") : "not a pattern") : "";
+    const of = this.text ? (pattern(this.text) ? (this.timer ? "" : this.found.length ? `${this.at + 1} of ${this.found.length.toLocaleString("en")}` : "no match") : "not a pattern") : "";
     return h("div", { class: "logbox" },
       h("div", { class: "tools", role: "toolbar", "aria-label": "Log" },
         h("input", { type: "search", placeholder: "Find in log, or /regular expression/", "aria-label": "Find in log", value: this.text, oninput: (/** @type {any} */ event) => this.find(event.target.value),
           onkeydown: (/** @type {KeyboardEvent} */ event) => {
-            if (event.key === "Enter") this.step(event.shiftKey);
+            if (event.key === "Enter" && this.timer) this.seek();
+            else if (event.key === "Enter") this.step(event.shiftKey);
             else if (event.key === "Escape") { /** @type {HTMLInputElement} */ (event.target).blur(); this.list.place.focus({ preventScroll: true }); }
             else return;
             event.preventDefault();
