@@ -57,13 +57,10 @@ class Runs {
     this.timer = 0;
     this.list = new Virtual({ row: ROW, name: "Runs", role: "grid", look: "runs", draw: (index) => this.row(index), scrolled: () => this.more() });
     this.histogram = new Histogram({ redraw, choose: (from, to) => this.set({ since: new Date(from).toISOString(), until: to === null ? "" : new Date(to).toISOString() }) });
-    /** The time in which all runs were made, as far as that is known. */
-    this.widest = "7d";
-    this.span = spanOf(this.query, Date.now(), this.widest);
-    // The first page says how long ago runs were made.
-    const first = Promise.resolve().then(() => this.load());
-    this.counts = loaded(() => first.then(() => call("facets", { since: this.span, parts: PARTS })), redraw, COUNTED);
+    this.span = spanOf(this.query, Date.now());
+    this.counts = loaded(() => call("facets", { since: this.span, parts: PARTS }), redraw, COUNTED);
     this.moved = onState(this.counts.soon);
+    this.load();
   }
 
   title() {
@@ -115,9 +112,6 @@ class Runs {
     }
     this.loading = false;
     const early = this.early ?? [];
-    if (!this.isFiltered()) this.widest = this.next ? "7d" : spanSince(this.known.values(), Date.now());
-    if (this.early) this.span = spanOf(this.query, Date.now(), this.widest);
-    else this.recount();
     this.early = null;
     this.changed(early.filter((run) => (this.known.get(run.id)?.updated_at ?? "") < run.updated_at));
     this.arrange();
@@ -126,7 +120,8 @@ class Runs {
 
   /** Loads the next page when the end of the list comes near. */
   async more() {
-    if (!this.next || this.loading || this.list.last() < this.shown.length - PAGE / 2) return;
+    const last = this.list.first() + Math.ceil(this.list.place.clientHeight / ROW);
+    if (!this.next || this.loading || last < this.shown.length - PAGE / 2) return;
     const turn = this.turn;
     this.loading = true;
     try {
@@ -184,7 +179,7 @@ class Runs {
 
   /** Counts runs over another time, where the list is of another. */
   recount() {
-    const span = spanOf(this.query, Date.now(), this.widest);
+    const span = spanOf(this.query, Date.now());
     if (span === this.span) return;
     this.span = span;
     this.counts.again();
@@ -193,12 +188,10 @@ class Runs {
   draw() {
     this.list.resize(this.shown.length);
     queueMicrotask(() => (this.list.draw(), this.more()));
-    const total = this.shown.length.toLocaleString("en") + (this.next ? "+" : "");
-    // The server lists the newest first; another order is that of the runs that are here.
-    const among = this.next && this.query.sort ? ", the newest sorted" : "";
+    const total = this.next ? `${this.shown.length.toLocaleString("en")}+` : this.shown.length.toLocaleString("en");
     return [
       h("h1", { class: "only-read" }, "Runs"),
-      h("div", { class: "filters" }, this.filters(), h("span", { class: "total", role: "status" }, this.loading && !this.shown.length ? "loading…" : `${total} ${this.shown.length === 1 ? "run" : "runs"}${among}`)),
+      h("div", { class: "filters" }, this.filters(), h("span", { class: "total", role: "status" }, this.loading && !this.shown.length ? "loading…" : `${total} ${this.shown.length === 1 ? "run" : "runs"}`)),
       this.counts.answer ? this.histogram.draw(this.counts.answer, this.chosen(), settings.utc) : h("div", { class: "histogram" }),
       this.problem ? h("p", { class: "warning", role: "alert" }, this.problem) : null,
       this.selected.size ? this.bulk() : null,
@@ -370,15 +363,9 @@ class Runs {
 
 const SPANS = ["1h", "24h", "7d", "30d", "365d"];
 
-/** The shortest time in which all of these runs were made. @param {Iterable<any>} runs @param {number} now */
-function spanSince(runs, now) {
-  const oldest = Math.min(now, ...Array.from(runs, (run) => Date.parse(run.created_at)));
-  return SPANS.find((span) => pastMoment(span, now) <= oldest) ?? "365d";
-}
-
-/** Over which time runs are counted: that of the list, or the shortest in which a chosen range lies. @param {import("../model/query.js").Query} query @param {number} now @param {string} widest */
-function spanOf({ since: from, until }, now, widest) {
-  if (!from) return widest;
+/** Over which time runs are counted: that of the list, or the shortest in which a chosen range lies. @param {import("../model/query.js").Query} query @param {number} now */
+function spanOf({ since: from, until }, now) {
+  if (!from) return "7d";
   if (!until && SPANS.includes(from)) return from;
   const begins = pastMoment(from, now);
   return SPANS.find((span) => pastMoment(span, now) <= begins) ?? from;

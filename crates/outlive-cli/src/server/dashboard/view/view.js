@@ -94,10 +94,7 @@ function create(tag, place) {
 
 /** @param {any} node @param {Described} child */
 function update(node, child) {
-  const known = drawn.get(node);
-  // What is described by the same value has not changed.
-  if (known === child) return;
-  const before = known?.props ?? {};
+  const before = drawn.get(node)?.props ?? {};
   drawn.set(node, child);
   for (const name of Object.keys(before)) if (!(name in child.props)) set(node, name, null, before[name]);
   // Options come before the value that selects one of them.

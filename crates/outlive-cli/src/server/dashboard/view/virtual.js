@@ -27,18 +27,13 @@ export class Virtual {
     this.place.className = `scroll ${options.look ?? ""}`;
     this.place.append(this.space);
     this.ownScroll = -1;
-    /** How far the list is scrolled and how tall it is in sight, as last measured: a measurement after a change costs a layout. */
-    this.y = 0;
-    this.view = 0;
-    /** Rows as they were described since something but the place changed, by index. @type {Map<number, any>} */
-    this.described = new Map();
+    this.frame = 0;
     this.place.addEventListener("scroll", () => {
-      this.y = this.place.scrollTop;
-      const byPerson = Math.abs(this.y - this.ownScroll) > 1;
+      const byPerson = Math.abs(this.place.scrollTop - this.ownScroll) > 1;
       this.ownScroll = -1;
-      this.put();
+      this.draw();
       options.scrolled?.(byPerson);
-    }, { passive: true });
+    });
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.place);
   }
@@ -53,7 +48,8 @@ export class Virtual {
 
   /** How many pixels of the list one pixel of scrolling is. */
   get ratio() {
-    return this.total <= TALLEST ? 1 : (this.total - this.view) / (TALLEST - this.view);
+    const view = this.place.clientHeight;
+    return this.total <= TALLEST ? 1 : (this.total - view) / (TALLEST - view);
   }
 
   /** Where a row begins. @param {number} index */
@@ -75,12 +71,7 @@ export class Virtual {
 
   /** The first row in sight. */
   first() {
-    return this.count ? this.at(this.y * this.ratio) : 0;
-  }
-
-  /** The last row in sight. */
-  last() {
-    return this.count ? this.at(this.y * this.ratio + this.view) : 0;
+    return this.count ? this.at(this.place.scrollTop * this.ratio) : 0;
   }
 
   atEnd() {
@@ -91,17 +82,15 @@ export class Virtual {
   resize(count, tops = null) {
     this.count = count;
     this.tops = tops;
-    this.described.clear();
     const height = `${Math.min(TALLEST, this.total)}px`;
     if (this.space.style.height !== height) this.space.style.height = height;
   }
 
   /** Scrolls so that a row is in sight. @param {number} index @param {"start"|"center"|"nearest"} where */
   show(index, where = "nearest") {
-    this.measure();
-    const { view, ratio } = this;
+    const [view, ratio] = [this.place.clientHeight, this.ratio];
     const [top, height] = [this.top(index), this.tops ? this.tops[index + 1] - this.tops[index] : this.row];
-    let y = this.y * ratio;
+    let y = this.place.scrollTop * ratio;
     if (where === "start") y = top;
     else if (where === "center") y = top - (view - height) / 2;
     else if (top < y) y = top;
@@ -121,32 +110,20 @@ export class Virtual {
     this.draw();
   }
 
-  measure() {
-    this.y = this.place.scrollTop;
-    this.view = this.place.clientHeight;
-  }
-
-  /** Draws the rows in sight as they are by now. */
   draw() {
-    this.measure();
-    this.described.clear();
-    this.put();
-  }
-
-  /** Puts the rows in sight in their places. A row that was in sight before is neither described nor compared again. */
-  put() {
-    if (!this.count || !this.view) return render(this.space);
-    const y = this.y * this.ratio;
+    const view = this.place.clientHeight;
+    if (!this.count || !view) return render(this.space);
+    const scrolled = this.place.scrollTop;
+    const y = scrolled * this.ratio;
     const from = Math.max(0, this.at(y) - BEYOND);
-    const to = Math.min(this.count - 1, this.at(y + this.view) + BEYOND);
-    const rows = new Map();
+    const to = Math.min(this.count - 1, this.at(y + view) + BEYOND);
+    const rows = [];
     for (let index = from; index <= to; index++) {
-      const transform = `translateY(${Math.round(this.top(index) - y + this.y)}px)`;
-      let row = this.described.get(index) ?? this.options.draw(index);
-      if (row.props.style?.transform !== transform) row = { ...row, props: { ...row.props, style: { ...row.props.style, transform } } };
-      rows.set(index, row);
+      const described = this.options.draw(index);
+      described.props.style = { ...described.props.style, transform: `translateY(${Math.round(this.top(index) - y + scrolled)}px)` };
+      rows.push(described);
     }
-    this.described = rows;
-    render(this.space, [...rows.values()]);
+    render(this.space, rows);
   }
 }
+
