@@ -591,16 +591,6 @@ impl Registry {
         Ok(self.change(id, action).await?.0.run)
     }
 
-    /// Hides an ended run from lists.
-    pub async fn archive(&self, id: RunId) -> Result<Run, Error> {
-        Ok(self.change(id, |_| Action::Archive { reason: None }).await?.0.run)
-    }
-
-    /// Shows an archived run in lists again.
-    pub async fn unarchive(&self, id: RunId) -> Result<Run, Error> {
-        Ok(self.change(id, |_| Action::Unarchive).await?.0.run)
-    }
-
     /// What can be seen of the processes of these runs on this host; none where the store is of no host.
     pub(crate) fn look(&self, runs: &[&Run]) -> Option<Vec<Observation>> {
         self.store.witness().map(|witness| witness.look(runs))

@@ -16,6 +16,16 @@ use crate::store::{Change, Order, Selection};
 const MOST: usize = 100_000;
 
 impl Registry {
+    /// Hides an ended run from lists.
+    pub async fn archive(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Archive { reason: None }).await?.0.run)
+    }
+
+    /// Shows an archived run in lists again.
+    pub async fn unarchive(&self, id: RunId) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Unarchive).await?.0.run)
+    }
+
     /// Hides every run that matches and ended before a moment, in one write. Answers with which.
     pub async fn archive_all(
         &self,

@@ -36,7 +36,6 @@ mod workers;
 mod writer_queue;
 
 use std::cell::RefCell;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -85,12 +84,6 @@ pub struct SqliteStore {
     access: Access,
     opened_by: MadeBy,
     inner: Mutex<Inner>,
-}
-
-impl fmt::Debug for SqliteStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 /// What a registry is opened for.

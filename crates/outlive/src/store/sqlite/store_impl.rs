@@ -17,6 +17,12 @@ use crate::store::{
 };
 use crate::util::sync::lock;
 
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     async fn get(&self, ids: &[RunId]) -> Result<Vec<Record>, Error> {
