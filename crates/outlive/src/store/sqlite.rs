@@ -583,8 +583,7 @@ impl Inner {
     /// Has the owners of a run, before and after a change, compare what they hold. One that has never beaten will anyway.
     fn alert(&self, before: Option<&Run>, after: Option<&Owner>) -> Result<(), Error> {
         for owner in [before.and_then(Run::owner), after].into_iter().flatten() {
-            let leaves = self.leaving == Some(owner.worker);
-            if !leaves || !workers::forget_idle(self.connection(), owner.worker)? {
+            if self.leaving != Some(owner.worker) || !workers::forget_idle(self.connection(), owner.worker)? {
                 workers::alert(self.connection(), owner.worker)?;
             }
         }

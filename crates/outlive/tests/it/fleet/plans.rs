@@ -306,8 +306,8 @@ async fn claim_shares(worker: &Registry) {
     // No kind of any share, and the next pages of one share.
     for filter in [
         Filter { kind: Some("none".into()), ..Filter::default() },
-        Filter { share: Some("nobody".into()), ..Filter::default() },
-        Filter { share: Some("nobody".into()), priority: Some(0), ..Filter::default() },
+        Filter { share: Some("absent".into()), ..Filter::default() },
+        Filter { share: Some("absent".into()), priority: Some(0), ..Filter::default() },
     ] {
         assert!(worker.claim(filter, 5).await.unwrap().is_empty());
     }
