@@ -3,7 +3,7 @@
 //! They are rarer than the usual shapes, and searched for apart from them: no more than 64 anchors are searched for at once.
 
 use super::Match;
-use super::shapes::{Look, Token, alphanumeric, base64url, dotted, run, token};
+use super::shapes::{Recognizer, Token, alphanumeric, base64url, dotted, run, token};
 
 fn padded(byte: u8) -> bool {
     base64url(byte) || byte == b'='
@@ -52,7 +52,7 @@ pub(super) const TOKENS: [Token; 34] = [
 ];
 
 /// URLs with a part that lets its holder post to them.
-pub(super) const LOOKS: [(&str, Look); 4] = [
+pub(super) const LOOKS: [(&str, Recognizer); 4] = [
     ("hooks.slack.com/", slack),
     ("/api/webhooks/", discord),
     ("api.telegram.org/bot", telegram),

@@ -75,9 +75,9 @@ const USERINFO_LIMIT: usize = 1 << 10;
 const COOKIES_LIMIT: usize = 4 << 10;
 
 /// Looks at the text around an anchor.
-pub(super) type Look = fn(&[u8], usize) -> Option<Match>;
+pub(super) type Recognizer = fn(&[u8], usize) -> Option<Match>;
 
-const OTHERS: [(&str, Look); 6] = [
+const OTHERS: [(&str, Recognizer); 6] = [
     ("eyJ", jwt),
     ("-----BEGIN", pem),
     ("earer ", bearer),
@@ -97,7 +97,7 @@ const NAMES: [&str; 33] = [
 /// Anchors that are searched for together: at most 64.
 struct Group {
     tokens: &'static [Token],
-    looks: &'static [(&'static str, Look)],
+    looks: &'static [(&'static str, Recognizer)],
     names: &'static [&'static str],
     made: OnceLock<Anchors>,
 }
@@ -145,9 +145,9 @@ impl Group {
         while let Some((anchor, start)) = self.find_anchor(text, at) {
             let secret = match self.tokens.get(anchor) {
                 Some(token) => prefixed(text, start, token),
-                None => {
-                    self.looks.get(anchor - self.tokens.len()).map_or(named as Look, |(_, look)| *look)(text, start)
-                }
+                None => self.looks.get(anchor - self.tokens.len()).map_or(named as Recognizer, |(_, look)| *look)(
+                    text, start,
+                ),
             };
             at = start + 1;
             if let Some(secret) = secret {

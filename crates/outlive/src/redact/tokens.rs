@@ -10,7 +10,7 @@ const DEPTH: usize = 3;
 
 /// A word, or a piece of one.
 #[derive(Clone, Copy)]
-struct Word<'a> {
+struct Piece<'a> {
     text: &'a [u8],
     /// Which word of the command line it is, or is in.
     index: usize,
@@ -20,7 +20,7 @@ struct Word<'a> {
 
 /// Which part of a value is secret.
 #[derive(Clone, Copy)]
-enum Part {
+enum SecretPart {
     All,
     /// What follows the first of these: `user:password`.
     After(u8),
@@ -44,15 +44,15 @@ struct Flag {
     verb: Option<&'static str>,
     flags: &'static str,
     place: Place,
-    part: Part,
+    part: SecretPart,
 }
 
-const fn flag(programs: &'static str, flags: &'static str, place: Place, part: Part) -> Flag {
+const fn flag(programs: &'static str, flags: &'static str, place: Place, part: SecretPart) -> Flag {
     Flag { programs, verb: None, flags, place, part }
 }
 
 const fn login(programs: &'static str, flags: &'static str) -> Flag {
-    Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, Part::All) }
+    Flag { verb: Some("login"), ..flag(programs, flags, Place::Next, SecretPart::All) }
 }
 
 /// Programs that take a setting as two words, and the word before those.
@@ -63,32 +63,32 @@ const CONFIGURE: [&[u8]; 2] = [b"config", b"configure"];
 const WRITERS: [&[u8]; 2] = [b"echo", b"printf"];
 
 const FLAGS: [Flag; 21] = [
-    flag("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlbinlog", "-p", Place::Same, Part::All),
-    flag("mysqlpump mysqlslap mysqlsh mycli xtrabackup innobackupex", "-p", Place::Same, Part::All),
+    flag("mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlshow mysqlbinlog", "-p", Place::Same, SecretPart::All),
+    flag("mysqlpump mysqlslap mysqlsh mycli xtrabackup innobackupex", "-p", Place::Same, SecretPart::All),
     flag(
         "mariadb mariadb-dump mariadb-admin mariadb-backup mariadb-import mariadb-check",
         "-p",
         Place::Same,
-        Part::All,
+        SecretPart::All,
     ),
-    flag("7z 7za 7zr", "-p", Place::Same, Part::All),
-    flag("mongo mongosh mongodump mongorestore mongoexport mongoimport", "-p", Place::Either, Part::All),
-    flag("sshpass twine cqlsh rabbitmqadmin", "-p", Place::Either, Part::All),
+    flag("7z 7za 7zr", "-p", Place::Same, SecretPart::All),
+    flag("mongo mongosh mongodump mongorestore mongoexport mongoimport", "-p", Place::Either, SecretPart::All),
+    flag("sshpass twine cqlsh rabbitmqadmin", "-p", Place::Either, SecretPart::All),
     login("docker podman nerdctl buildah skopeo helm oras crane az oc", "-p"),
-    flag("redis-cli valkey-cli keydb-cli", "-a", Place::Next, Part::All),
-    flag("curl", "-u --user= -U --proxy-user=", Place::Same, Part::After(b':')),
-    flag("curl", "-u --user -U --proxy-user", Place::Next, Part::After(b':')),
-    flag("curl", "-b", Place::Next, Part::After(b'=')),
-    flag("lftp", "-u", Place::Either, Part::After(b',')),
-    flag("pkcs11-tool pkcs15-tool pkcs15-init", "--pin --so-pin --new-pin", Place::Next, Part::All),
-    flag("http https xh xhs", "-a --auth", Place::Next, Part::After(b':')),
-    flag("smbclient smbget rpcclient net", "-U", Place::Either, Part::After(b'%')),
-    flag("ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami", "-w", Place::Either, Part::All),
-    flag("sqlcmd bcp osql zip unzip mosquitto_pub mosquitto_sub ipmitool", "-P", Place::Either, Part::All),
-    flag("ssh-keygen", "-N -P", Place::Next, Part::All),
-    flag("openssl", "pass:", Place::Same, Part::All),
-    flag("openssl", "-k -K", Place::Next, Part::All),
-    flag("xfreerdp xfreerdp3 wlfreerdp", "/p:", Place::Same, Part::All),
+    flag("redis-cli valkey-cli keydb-cli", "-a", Place::Next, SecretPart::All),
+    flag("curl", "-u --user= -U --proxy-user=", Place::Same, SecretPart::After(b':')),
+    flag("curl", "-u --user -U --proxy-user", Place::Next, SecretPart::After(b':')),
+    flag("curl", "-b", Place::Next, SecretPart::After(b'=')),
+    flag("lftp", "-u", Place::Either, SecretPart::After(b',')),
+    flag("pkcs11-tool pkcs15-tool pkcs15-init", "--pin --so-pin --new-pin", Place::Next, SecretPart::All),
+    flag("http https xh xhs", "-a --auth", Place::Next, SecretPart::After(b':')),
+    flag("smbclient smbget rpcclient net", "-U", Place::Either, SecretPart::After(b'%')),
+    flag("ldapsearch ldapmodify ldapadd ldapdelete ldappasswd ldapwhoami", "-w", Place::Either, SecretPart::All),
+    flag("sqlcmd bcp osql zip unzip mosquitto_pub mosquitto_sub ipmitool", "-P", Place::Either, SecretPart::All),
+    flag("ssh-keygen", "-N -P", Place::Next, SecretPart::All),
+    flag("openssl", "pass:", Place::Same, SecretPart::All),
+    flag("openssl", "-k -K", Place::Next, SecretPart::All),
+    flag("xfreerdp xfreerdp3 wlfreerdp", "/p:", Place::Same, SecretPart::All),
 ];
 
 impl Flag {
@@ -99,14 +99,14 @@ impl Flag {
 
 /// Finds what only the words around it give away.
 pub(super) fn find(words: &[&[u8]], found: &mut [Vec<Range<usize>>]) {
-    let words: Vec<Word> = words.iter().enumerate().map(|(index, text)| Word { text, index, at: 0 }).collect();
+    let words: Vec<Piece> = words.iter().enumerate().map(|(index, text)| Piece { text, index, at: 0 }).collect();
     look(&words, DEPTH, found);
 }
 
-fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
+fn look(words: &[Piece], depth: usize, found: &mut [Vec<Range<usize>>]) {
     look_at_commands(words, found);
     let mut program: Option<usize> = None;
-    let mut awaited: Option<(Part, Name)> = None;
+    let mut awaited: Option<(SecretPart, Name)> = None;
     for (place, word) in words.iter().enumerate() {
         if matches!(word.text, b";" | b"&&" | b"||" | b"|" | b"&") {
             (program, awaited) = (None, None);
@@ -122,14 +122,14 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
             program = Some(place);
         }
         awaited = match word.text {
-            b"Bearer" | b"bearer" => Some((Part::All, Name::Auth)),
-            b"--cookie" => Some((Part::After(b'='), Name::Secret)),
-            text => flag_name(text).map(|name| (Part::All, name)),
+            b"Bearer" | b"bearer" => Some((SecretPart::All, Name::Auth)),
+            b"--cookie" => Some((SecretPart::After(b'='), Name::Secret)),
+            text => flag_name(text).map(|name| (SecretPart::All, name)),
         };
         let before = program.map(|program| &words[program..place]).unwrap_or_default();
         awaited = by_program(before, word, found).or(awaited);
         if let Some(begin) = assigned(word.text) {
-            mark(word, begin, Part::All, found);
+            mark(word, begin, SecretPart::All, found);
         }
         if depth > 0 && word.text.iter().any(u8::is_ascii_whitespace) {
             look(&split(word), depth - 1, found);
@@ -138,9 +138,9 @@ fn look(words: &[Word], depth: usize, found: &mut [Vec<Range<usize>>]) {
 }
 
 /// Looks at each command of a script, and at what is piped into it.
-fn look_at_commands(words: &[Word], found: &mut [Vec<Range<usize>>]) {
-    let is_border = |word: &Word| matches!(word.text, b";" | b"&&" | b"||" | b"|" | b"&");
-    let mut piped: &[Word] = &[];
+fn look_at_commands(words: &[Piece], found: &mut [Vec<Range<usize>>]) {
+    let is_border = |word: &Piece| matches!(word.text, b";" | b"&&" | b"||" | b"|" | b"&");
+    let mut piped: &[Piece] = &[];
     let mut rest = words;
     loop {
         let end = rest.iter().position(is_border).unwrap_or(rest.len());
@@ -157,43 +157,43 @@ fn look_at_commands(words: &[Word], found: &mut [Vec<Range<usize>>]) {
 }
 
 /// Which part of what is piped into a command is a password: `echo secret | sudo -S id`.
-fn reads_password(command: &[Word]) -> Option<Part> {
+fn reads_password(command: &[Piece]) -> Option<SecretPart> {
     let sudo = command.iter().position(|word| base(word.text) == b"sudo");
-    let of_sudo = |word: &Word| {
+    let of_sudo = |word: &Piece| {
         let is_cluster = matches!(word.text, [b'-', letter, ..] if *letter != b'-') && word.text.contains(&b'S');
         is_cluster || word.text == b"--stdin"
     };
     if command.iter().any(|word| base(word.text) == b"chpasswd") {
-        return Some(Part::After(b':'));
+        return Some(SecretPart::After(b':'));
     }
     let by_sudo =
         sudo.is_some_and(|sudo| command[sudo + 1..].iter().take_while(|word| word.text.starts_with(b"-")).any(of_sudo));
     let by_flag = command.iter().any(|word| word.text == b"--password-stdin");
-    (by_sudo || by_flag).then_some(Part::All)
+    (by_sudo || by_flag).then_some(SecretPart::All)
 }
 
 /// Marks what `echo` or `printf` writes: a format is no secret.
-fn mark_written(command: &[Word], part: Part, found: &mut [Vec<Range<usize>>]) {
+fn mark_written(command: &[Piece], part: SecretPart, found: &mut [Vec<Range<usize>>]) {
     let Some(program) = command.iter().position(|word| WRITERS.contains(&base(word.text))) else { return };
     let words = &command[program + 1..];
-    let is_value = |word: &&Word| !is_flag(word.text) && !word.text.contains(&b'%');
+    let is_value = |word: &&Piece| !is_flag(word.text) && !word.text.contains(&b'%');
     for word in words.iter().filter(is_value).filter(|word| !is_plain(unquoted(word.text), Name::Secret)) {
         mark(word, 0, part, found);
     }
 }
 
 /// Marks the value of a setting whose name says that it is secret: `npm config set //host/:_authToken secret`.
-fn mark_settings(command: &[Word], found: &mut [Vec<Range<usize>>]) {
-    let is_known = |word: &Word| CONFIGURED.split(' ').any(|name| name.as_bytes() == base(word.text));
+fn mark_settings(command: &[Piece], found: &mut [Vec<Range<usize>>]) {
+    let is_known = |word: &Piece| CONFIGURED.split(' ').any(|name| name.as_bytes() == base(word.text));
     let Some(program) = command.iter().take(8).position(is_known) else { return };
-    let is_verb = |word: &Word| CONFIGURE.contains(&word.text);
+    let is_verb = |word: &Piece| CONFIGURE.contains(&word.text);
     let Some(verb) = command[program..].iter().take(8).position(is_verb) else { return };
     let mut words = command[program + verb + 1..].iter().peekable();
     while let Some(setting) = words.next() {
         let Some(value) = words.peek().filter(|value| !is_flag(value.text)) else { continue };
         let name = setting_name(setting.text).filter(|_| !setting.text.starts_with(b"-"));
         if name.is_some_and(|name| !is_plain(unquoted(value.text), name)) {
-            mark(value, 0, Part::All, found);
+            mark(value, 0, SecretPart::All, found);
             words.next();
         }
     }
@@ -211,21 +211,21 @@ fn setting_name(text: &[u8]) -> Option<Name> {
 }
 
 /// Marks the password of `htpasswd -b FILE USER PASSWORD`.
-fn mark_last_word(command: &[Word], found: &mut [Vec<Range<usize>>]) {
+fn mark_last_word(command: &[Piece], found: &mut [Vec<Range<usize>>]) {
     // Another program may be asked to start it.
     let Some(program) = command.iter().position(|word| base(word.text) == b"htpasswd") else { return };
     let words = &command[program + 1..];
     let has =
         |letter: u8| words.iter().any(|word| matches!(word.text, [b'-', letters @ ..] if letters.contains(&letter)));
-    let plain: Vec<&Word> = words.iter().filter(|word| !word.text.starts_with(b"-")).collect();
+    let plain: Vec<&Piece> = words.iter().filter(|word| !word.text.starts_with(b"-")).collect();
     let password = plain.get(if has(b'n') { 1 } else { 2 });
     if let Some(password) = password.filter(|word| has(b'b') && !is_plain(unquoted(word.text), Name::Secret)) {
-        mark(password, 0, Part::All, found);
+        mark(password, 0, SecretPart::All, found);
     }
 }
 
 /// What a program makes of its own flags: marks what follows in the same word, answers with what is awaited in the next.
-fn by_program(before: &[Word], word: &Word, found: &mut [Vec<Range<usize>>]) -> Option<(Part, Name)> {
+fn by_program(before: &[Piece], word: &Piece, found: &mut [Vec<Range<usize>>]) -> Option<(SecretPart, Name)> {
     let program = base(before.first()?.text);
     let mut awaited = None;
     let last = last_of_cluster(program, word.text);
@@ -313,14 +313,16 @@ fn unquoted(text: &[u8]) -> &[u8] {
     }
 }
 
-fn mark(word: &Word, begin: usize, part: Part, found: &mut [Vec<Range<usize>>]) {
+fn mark(word: &Piece, begin: usize, part: SecretPart, found: &mut [Vec<Range<usize>>]) {
     let begin = match part {
-        Part::All => Some(begin),
-        Part::After(border) => word.text[begin..].iter().position(|byte| *byte == border).map(|at| begin + at + 1),
+        SecretPart::All => Some(begin),
+        SecretPart::After(border) => {
+            word.text[begin..].iter().position(|byte| *byte == border).map(|at| begin + at + 1)
+        }
     };
     let Some(begin) = begin.filter(|begin| *begin < word.text.len()) else { return };
     let value = unquoted(&word.text[begin..]);
-    if matches!(part, Part::After(_)) && is_plain(value, Name::Secret) {
+    if matches!(part, SecretPart::After(_)) && is_plain(value, Name::Secret) {
         return;
     }
     let begin = word.at + begin + usize::from(value.len() < word.text.len() - begin);
@@ -328,7 +330,7 @@ fn mark(word: &Word, begin: usize, part: Part, found: &mut [Vec<Range<usize>>]) 
 }
 
 /// The words of a script, as a shell would see them, near enough: without the quotes around a whole word.
-fn split<'a>(script: &Word<'a>) -> Vec<Word<'a>> {
+fn split<'a>(script: &Piece<'a>) -> Vec<Piece<'a>> {
     let text = script.text;
     let mut words = Vec::new();
     let mut at = 0;
@@ -357,7 +359,7 @@ fn split<'a>(script: &Word<'a>) -> Vec<Word<'a>> {
         let end = at.min(text.len());
         let inner = unquoted(&text[begin..end]);
         let quoted = usize::from(inner.len() < end - begin);
-        words.push(Word { text: inner, index: script.index, at: script.at + begin + quoted });
+        words.push(Piece { text: inner, index: script.index, at: script.at + begin + quoted });
     }
     words
 }
