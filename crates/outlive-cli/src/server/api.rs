@@ -12,7 +12,7 @@ use outlive::error::Code;
 use serde_json::{Value, json};
 
 use super::Server;
-use super::guard::EXIT_STATUS;
+use super::middleware::EXIT_STATUS;
 use crate::call::calls::Who;
 use crate::call::{Effect, Failure, Operation, from_query};
 use crate::operations::TABLE;
@@ -76,7 +76,7 @@ pub async fn body(request: Request) -> Result<Bytes, Failure> {
     body_within(request, BODY).await
 }
 
-/// The same, of another length.
+/// The JSON body of a request, of at most `limit` bytes.
 pub async fn body_within(request: Request, limit: usize) -> Result<Bytes, Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let is_json = kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
@@ -84,7 +84,7 @@ pub async fn body_within(request: Request, limit: usize) -> Result<Bytes, Failur
         return Err(Failure::new(Code::Invalid, "the body must be JSON, with `Content-Type: application/json`"));
     }
     let too_long = |_| Failure::new(Code::Invalid, &format!("the body is cut, or longer than {limit} bytes"));
-    let read = tokio::time::timeout(super::guard::BODY_TIME, to_bytes(request.into_body(), limit)).await;
+    let read = tokio::time::timeout(super::middleware::BODY_TIME, to_bytes(request.into_body(), limit)).await;
     read.map_err(|_| Failure::new(Code::Invalid, "the body did not come in time"))?.map_err(too_long)
 }
 

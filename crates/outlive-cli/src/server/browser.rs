@@ -16,13 +16,13 @@ const COMES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Opens the link. The call does not wait for a browser, and one that is missing is no failure: the link is printed.
 pub async fn open(server: Arc<Server>, link: String) {
-    let Ok(page) = Page::make(server.access.home(), &server.access.cookie, &link) else { return };
+    let Ok(page) = Page::make(server.authentication.home(), &server.authentication.cookie, &link) else { return };
     let mut browser = Command::new("xdg-open");
     let begun = browser.arg(&page.path).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let Ok(mut browser) = begun else { return };
     // Some are the browser itself, and stay for as long as it does.
     let _ = std::thread::Builder::new().spawn(move || browser.wait());
-    let _ = tokio::time::timeout(COMES_WITHIN, server.access.session_begins()).await;
+    let _ = tokio::time::timeout(COMES_WITHIN, server.authentication.session_begins()).await;
 }
 
 /// A page that leads to a link. It is gone when it is not needed any more, or the server has ended.

@@ -49,11 +49,11 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(150);
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// An event as it is sent: its name and its data.
-type Told = (&'static str, Arc<str>);
+type LiveEvent = (&'static str, Arc<str>);
 
 /// The subscribers, and what they receive.
 pub struct Live {
-    sender: broadcast::Sender<Told>,
+    sender: broadcast::Sender<LiveEvent>,
     is_watched: AtomicBool,
     /// The watcher has looked: whatever changes from now on is sent.
     has_looked: watch::Sender<bool>,

@@ -23,10 +23,10 @@ const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 30.0]
 
 /// What is counted of what a server is asked for.
 #[derive(Default)]
-pub struct Counters(Mutex<Counted>);
+pub struct Counters(Mutex<Counts>);
 
 #[derive(Default)]
-struct Counted {
+struct Counts {
     calls: BTreeMap<(&'static str, &'static str), u64>,
     call_seconds: Durations,
     beat_seconds: Durations,
@@ -66,7 +66,7 @@ impl Durations {
 }
 
 impl Counters {
-    fn lock(&self) -> MutexGuard<'_, Counted> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

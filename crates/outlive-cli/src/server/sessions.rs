@@ -47,7 +47,7 @@ impl Subject {
 
 /// A session that was ended before it expired.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ended {
+struct EndedSession {
     id: String,
     until: Timestamp,
 }
@@ -94,7 +94,7 @@ impl Sessions {
         if ended.len() >= MOST {
             return self.end_all();
         }
-        ended.push(Ended { id: id.into(), until: now.after(LASTS) });
+        ended.push(EndedSession { id: id.into(), until: now.after(LASTS) });
         let text = serde_json::to_vec(&ended).map_err(|error| Error::Invalid(error.to_string()))?;
         self.write(ENDED, &text)
     }
@@ -111,7 +111,7 @@ impl Sessions {
         tokens::write(&path, bytes).map_err(failed)
     }
 
-    fn ended(&self) -> Vec<Ended> {
+    fn ended(&self) -> Vec<EndedSession> {
         let text = std::fs::read(self.home.join(ENDED)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }

@@ -10,8 +10,8 @@ use outlive::error::Code;
 use serde_json::json;
 
 use super::Server;
-use super::door::Peer;
-use super::guard::shown;
+use super::listener::Peer;
+use super::middleware::credential;
 use crate::call::calls::Who;
 use crate::call::tokens::Role;
 use crate::call::{Effect, Failure, SCHEMA};
@@ -33,10 +33,10 @@ pub async fn begin(State(server): State<Arc<Server>>, request: Request) -> Resul
     let body = super::api::body(request).await?;
     let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
     let session = match serde_json::from_slice(&body).map_err(wrong)? {
-        Begin::Link { key } => server.access.begin_session(peer, &key)?,
-        Begin::Token { token } => server.access.begin_session_by_token(peer, token.trim())?,
+        Begin::Link { key } => server.authentication.begin_session(peer, &key)?,
+        Begin::Token { token } => server.authentication.begin_session_by_token(peer, token.trim())?,
     };
-    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict{secure}", server.access.cookie);
+    let cookie = format!("{}={session}; Path=/; HttpOnly; SameSite=Strict{secure}", server.authentication.cookie);
     Ok(([(header::SET_COOKIE, cookie)], Json(json!({ "schema": SCHEMA }))).into_response())
 }
 
@@ -67,14 +67,14 @@ pub async fn tell(State(server): State<Arc<Server>>, Extension(who): Extension<W
 
 /// `POST /session/link`: a link that signs another browser in, once, as the same user.
 pub async fn link(State(server): State<Arc<Server>>, headers: HeaderMap) -> Result<impl IntoResponse, Failure> {
-    let key = server.access.new_link(&shown(&headers, &server.access.cookie))?;
+    let key = server.authentication.new_link(&credential(&headers, &server.authentication.cookie))?;
     Ok(Json(json!({ "schema": SCHEMA, "link": format!("/#key={key}") })))
 }
 
 /// `DELETE /session`: the session of this browser ends; with `?everywhere=true` all sessions of this user do.
 pub async fn end(State(server): State<Arc<Server>>, request: Request) -> Result<impl IntoResponse, Failure> {
     let everywhere = request.uri().query() == Some("everywhere=true");
-    server.access.end_session(&shown(request.headers(), &server.access.cookie), everywhere)?;
-    let gone = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", server.access.cookie);
+    server.authentication.end_session(&credential(request.headers(), &server.authentication.cookie), everywhere)?;
+    let gone = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", server.authentication.cookie);
     Ok(([(header::SET_COOKIE, gone)], Json(json!({ "schema": SCHEMA }))))
 }

@@ -37,7 +37,7 @@ const WAITING: usize = 2_048;
 const AT_ONCE: usize = 256;
 /// How long spans are gathered, and how long a collector may take.
 const GATHER: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where spans are handed in.
 pub type Spans = mpsc::Sender<Value>;
@@ -109,7 +109,7 @@ impl Traces {
                     async { while gathered.len() < AT_ONCE && waiting.recv_many(&mut gathered, AT_ONCE).await > 0 {} };
                 let _ = tokio::time::timeout(GATHER, more).await;
                 // A collector that is away is no failure of ours.
-                let _ = tokio::time::timeout(PATIENCE, collector.send(std::mem::take(&mut gathered))).await;
+                let _ = tokio::time::timeout(TIMEOUT, collector.send(std::mem::take(&mut gathered))).await;
             }
         });
         Ok(Some(Self { spans, sending }))
@@ -118,7 +118,7 @@ impl Traces {
     /// Sends what is left.
     pub async fn end(self) {
         drop(self.spans);
-        let _ = tokio::time::timeout(PATIENCE, self.sending).await;
+        let _ = tokio::time::timeout(TIMEOUT, self.sending).await;
     }
 }
 

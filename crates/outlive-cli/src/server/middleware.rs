@@ -1,4 +1,4 @@
-//! What every request must pass: it means this server, comes from no other site, and says who asks.
+//! Middleware: refuses requests for another host and from another site, authenticates the rest, sets security headers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use outlive::error::Code;
 
 use super::Server;
-use super::access::Credential;
-use super::door::Peer;
+use super::authentication::Credential;
+use super::listener::Peer;
 use crate::call::Failure;
 use crate::call::codes::{Status, status};
 
@@ -49,9 +49,9 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Held to by every request.
-pub async fn every(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let refused = means_us(request.headers(), &server.access.hosts).and_then(|()| comes_from_us(&request));
+/// Refuses a request for another host or from another site, and adds the security headers to every response.
+pub async fn check_origin(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let refused = check_host(request.headers(), &server.authentication.hosts).and_then(|()| check_site(&request));
     let mut response = match refused {
         Ok(()) => next.run(request).await,
         Err(failure) => failure.into_response(),
@@ -63,12 +63,13 @@ pub async fn every(State(server): State<Arc<Server>>, request: Request, next: Ne
     response
 }
 
-/// Held to by every request that is not for the mere page.
-pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
+/// Finds out who asks, and refuses a request without valid credentials. The page itself and its files need none.
+pub async fn authenticate(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    let who = peer.map(|peer| server.access.who(peer, &shown(request.headers(), &server.access.cookie)));
+    let who =
+        peer.map(|peer| server.authentication.who(peer, &credential(request.headers(), &server.authentication.cookie)));
     let who = match who {
-        Some(Ok(who)) if server.access.has_rate(&who) => who,
+        Some(Ok(who)) if server.authentication.has_rate(&who) => who,
         Some(Ok(_)) => {
             return Failure::new(Code::Throttled, "too many requests; ask again in a moment").into_response();
         }
@@ -82,7 +83,7 @@ pub async fn known(State(server): State<Arc<Server>>, mut request: Request, next
 }
 
 /// The credentials of a request: a token before a cookie.
-pub fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
+pub fn credential<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(token) = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
         return Credential::Token(token.trim());
@@ -95,7 +96,7 @@ pub fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Credential<'a> {
 }
 
 /// A name that another DNS can point at us must be one of ours; addresses cannot be pointed elsewhere.
-fn means_us(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
+fn check_host(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
     if headers.get_all(header::HOST).iter().nth(1).is_some() {
         return Err(Failure::new(Code::Invalid, "the request has two Host headers"));
     }
@@ -115,7 +116,7 @@ fn means_us(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
 }
 
 /// Nothing that another site has a browser send is heard.
-fn comes_from_us(request: &Request) -> Result<(), Failure> {
+fn check_site(request: &Request) -> Result<(), Failure> {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     let foreign = || Failure::new(Code::Forbidden, "another site asks this of your browser");
     let host = text("host").unwrap_or_default();

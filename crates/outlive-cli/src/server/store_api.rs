@@ -1,4 +1,4 @@
-//! The registry itself, lent to commands and libraries elsewhere: `http://…` is a registry URL like any other.
+//! The store protocol: the calls of `Store` over HTTP, so that `http://…` is a registry URL like any other.
 //!
 //! These calls are between one outlive and another. They are no operations, and are not documented for others.
 
@@ -21,12 +21,12 @@ use serde_json::json;
 
 use super::Server;
 use super::api::body_within;
-use super::door::Peer;
+use super::listener::Peer;
 use crate::call::calls::Who;
 use crate::call::{Effect, Failure};
 
-/// Makes a call on the store that is lent.
-pub async fn lend(
+/// Answers one call of the store protocol.
+pub async fn call(
     State(server): State<Arc<Server>>,
     Extension(who): Extension<Who>,
     Path(call): Path<String>,
@@ -42,8 +42,8 @@ pub async fn lend(
     let reads_only = who.may < Effect::Stop;
     let (user, is_beat, began) = (who.user.clone(), call == "beat", server.counters.begin());
     let answered = server.calls.lend(move |registry: &Registry| {
-        let lending = ServeContext { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
-        pollster::block_on(server::answer(registry.store(), &lending, &call, &body))
+        let context = ServeContext { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
+        pollster::block_on(server::answer(registry.store(), &context, &call, &body))
     });
     let answer = answered.await?.map_err(|error| Failure::new(Code::Invalid, &error.to_string()))?;
     if is_beat {
@@ -67,7 +67,7 @@ pub async fn prove(State(server): State<Arc<Server>>, request: Request) -> Resul
     let body = super::api::body(request).await?;
     let wrong = |error: serde_json::Error| Failure::new(Code::Invalid, &error.to_string());
     let asked: Prove = serde_json::from_slice(&body).map_err(wrong)?;
-    let proof = server.access.prove(peer, &asked.token, &asked.question, asked.port)?;
+    let proof = server.authentication.prove(peer, &asked.token, &asked.question, asked.port)?;
     Ok(Json(json!({ "proof": proof })).into_response())
 }
 

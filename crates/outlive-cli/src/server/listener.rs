@@ -53,18 +53,18 @@ pub enum Peer {
 }
 
 /// Where a server listens.
-pub struct Door {
-    listener: Listener,
+pub struct Listener {
+    socket: Socket,
     tls: Option<TlsAcceptor>,
     place: String,
 }
 
-enum Listener {
+enum Socket {
     Tcp(TcpListener, SocketAddr),
     Unix(UnixListener, PathBuf),
 }
 
-impl Door {
+impl Listener {
     /// Listens at an address or `unix:PATH`, with a certificate and its key if there are any.
     pub async fn open(listen: &str, tls: Option<(&Path, &Path)>) -> Result<Self, Error> {
         let failed = |error: io::Error| {
@@ -73,7 +73,7 @@ impl Door {
         let tls = tls.map(|(chain, key)| acceptor(chain, key)).transpose()?;
         if let Some(path) = listen.strip_prefix("unix:") {
             let listener = listen_unix(Path::new(path)).map_err(failed)?;
-            return Ok(Self { listener: Listener::Unix(listener, path.into()), tls: None, place: listen.into() });
+            return Ok(Self { socket: Socket::Unix(listener, path.into()), tls: None, place: listen.into() });
         }
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -83,7 +83,7 @@ impl Door {
             );
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
-        Ok(Self { listener: Listener::Tcp(listener, address), tls, place: format!("{scheme}://{address}") })
+        Ok(Self { socket: Socket::Tcp(listener, address), tls, place: format!("{scheme}://{address}") })
     }
 
     /// Where that is, for people.
@@ -93,19 +93,19 @@ impl Door {
 
     /// The URL that a browser of this machine opens.
     pub fn url(&self) -> Option<String> {
-        match &self.listener {
-            Listener::Tcp(_, address) if address.ip().is_unspecified() => {
+        match &self.socket {
+            Socket::Tcp(_, address) if address.ip().is_unspecified() => {
                 let scheme = self.place.split("://").next().unwrap_or("http");
                 Some(format!("{scheme}://localhost:{}", address.port()))
             }
-            Listener::Tcp(..) => Some(self.place.clone()),
-            Listener::Unix(..) => None,
+            Socket::Tcp(..) => Some(self.place.clone()),
+            Socket::Unix(..) => None,
         }
     }
 
     /// The port, if it has one.
     pub fn port(&self) -> u16 {
-        if let Listener::Tcp(_, address) = &self.listener { address.port() } else { 0 }
+        if let Socket::Tcp(_, address) = &self.socket { address.port() } else { 0 }
     }
 
     /// Whether the connection is encrypted or local.
@@ -123,7 +123,7 @@ impl Door {
         loop {
             let Ok(turn) = connections.clone().acquire_owned().await else { break };
             let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+                accepted = self.socket.accept() => accepted,
                 _ = term.recv() => break,
                 _ = int.recv() => break,
             };
@@ -160,9 +160,9 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
-        if let Listener::Unix(_, path) = &self.listener {
+        if let Socket::Unix(_, path) = &self.socket {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -208,7 +208,7 @@ fn name_host(request: &mut Request<Incoming>) {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-impl Listener {
+impl Socket {
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         match self {
             Self::Tcp(listener, _) => {

@@ -1,4 +1,4 @@
-//! Who asks, as far as they can prove it, and how often they may be wrong.
+//! Authentication: which user a request comes from, by token, session or socket, and how often a client may fail.
 //!
 //! All users of a machine share its address, and so does everybody behind one proxy. So whatever is right is known
 //! however often others were wrong: no client keeps another out. What is shown has 256 random bits, so it cannot be
@@ -15,17 +15,17 @@ use outlive::store::http::{known_by, proof};
 use outlive::time::{Clock, SystemClock};
 use tokio::sync::Notify;
 
-use super::door::Peer;
 use super::limits::Limits;
+use super::listener::Peer;
 use super::sessions::{Sessions, Subject};
 use crate::call::Failure;
 use crate::call::calls::Who;
 use crate::call::tokens::{Kept, Role, Tokens, digest, draw, is_same};
 
-/// How often a client may be wrong within [`WINDOW`] before it is refused.
-const WRONG: u32 = 20;
+/// How many invalid credentials a client may show within [`WINDOW`] before it is refused.
+const FAILURES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most addresses that are remembered to have been wrong, and the most links that were not followed yet.
+/// The most addresses whose failures are counted, and the most links that were not followed yet.
 const REMEMBERED: usize = 10_000;
 const LINKS: usize = 100;
 /// For how long a link is good that a page made. The one that is printed is good until it is followed.
@@ -37,12 +37,12 @@ pub enum Credential<'a> {
     Token(&'a str),
     /// The cookie of a session.
     Session(&'a str),
-    /// Nothing.
+    /// No credentials.
     Nothing,
 }
 
-/// Who is known to a server.
-pub struct Access {
+/// The users that a server knows, and the sessions and links by which they come.
+pub struct Authentication {
     tokens: Tokens,
     /// This user's own token, by its digest.
     own: String,
@@ -56,22 +56,23 @@ pub struct Access {
     pub hosts: Vec<String>,
     limits: Limits,
     sessions: Sessions,
-    memory: Mutex<Memory>,
+    state: Mutex<AuthState>,
     /// Notified when a browser has come with the link.
     begun: Notify,
 }
 
 #[derive(Default)]
-struct Memory {
+struct AuthState {
     /// Links that sign a browser in once, by the digest of their key: as whom, and until when.
     links: HashMap<String, (Subject, Option<Duration>)>,
-    wrong: HashMap<IpAddr, (u32, Duration)>,
+    /// How many failures are counted of an address, and since when.
+    failures: HashMap<IpAddr, (u32, Duration)>,
     /// What is left of a client's rate, and since when.
     rates: HashMap<String, (f64, Duration)>,
 }
 
-impl Access {
-    /// Access to the server at `port`, which is also reached by these names.
+impl Authentication {
+    /// Authentication at the server at `port`, which is also reached by these names.
     pub fn new(
         tokens: Tokens,
         registry: Option<String>,
@@ -84,8 +85,8 @@ impl Access {
         let (link, cookie) = (draw(), format!("outlive_{port}"));
         let sessions = Sessions::at(tokens.home());
         let links = HashMap::from([(digest(&link), (Subject::Own, None))]);
-        let (memory, begun) = (Mutex::new(Memory { links, ..Memory::default() }), Notify::new());
-        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, sessions, memory, begun })
+        let (state, begun) = (Mutex::new(AuthState { links, ..AuthState::default() }), Notify::new());
+        Ok(Self { tokens, own, link, port, registry, cookie, hosts, limits, sessions, state, begun })
     }
 
     /// Where this user's tokens are.
@@ -103,11 +104,11 @@ impl Access {
         &self.link
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AuthState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who this is.
+    /// The user that these credentials are of.
     pub fn who(&self, peer: Peer, shown: &Credential<'_>) -> Result<Who, Failure> {
         let own_user = Who::own(Role::Admin.may());
         match (peer, shown) {
@@ -119,7 +120,7 @@ impl Access {
                 match self.sessions.subject(&self.tokens, session) {
                     Some(Subject::Own) => Ok(own_user),
                     Some(Subject::Token(known)) => self.by_subject(&known),
-                    None => Err(self.wrong(address)),
+                    None => Err(self.record_failure(address)),
                 }
             }
             (Peer::Address(_), Credential::Nothing) => Err(unknown()),
@@ -133,7 +134,7 @@ impl Access {
             return Ok(own_user);
         }
         let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| is_same(&kept.digest, &digest));
-        let Some(kept) = kept else { return Err(self.wrong(address)) };
+        let Some(kept) = kept else { return Err(self.record_failure(address)) };
         self.allowed(kept)
     }
 
@@ -161,7 +162,7 @@ impl Access {
         let digest = kept.chain([self.own.clone()]).find(|digest| is_same(&known_by(digest), token));
         match (digest, peer) {
             (Some(digest), _) => Ok(proof(&digest, question, port)),
-            (None, Peer::Address(address)) => Err(self.wrong(address)),
+            (None, Peer::Address(address)) => Err(self.record_failure(address)),
             (None, Peer::User(_)) => Err(unknown()),
         }
     }
@@ -170,14 +171,14 @@ impl Access {
     pub fn begin_session(&self, peer: Peer, key: &str) -> Result<String, Failure> {
         let now = SystemClock.awake();
         let subject = {
-            let mut memory = self.memory();
-            memory.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
-            memory.links.remove(&digest(key)).map(|(subject, _)| subject)
+            let mut state = self.state();
+            state.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
+            state.links.remove(&digest(key)).map(|(subject, _)| subject)
         };
         let subject = match (subject, peer) {
             (Some(subject), _) => subject,
             (None, Peer::User(_)) => Subject::Own,
-            (None, Peer::Address(address)) => return Err(self.wrong(address)),
+            (None, Peer::Address(address)) => return Err(self.record_failure(address)),
         };
         let session = self.sessions.begin(&self.tokens, &subject).map_err(Failure::from)?;
         self.begun.notify_one();
@@ -203,12 +204,12 @@ impl Access {
     /// The key of a link that signs another browser in, once, as the same user.
     pub fn new_link(&self, shown: &Credential<'_>) -> Result<String, Failure> {
         let (key, now, subject) = (draw(), SystemClock.awake(), self.subject(shown));
-        let mut memory = self.memory();
-        memory.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
-        if memory.links.len() >= LINKS {
+        let mut state = self.state();
+        state.links.retain(|_, (_, until)| until.is_none_or(|until| now < until));
+        if state.links.len() >= LINKS {
             return Err(Failure::new(Code::Throttled, "too many links were made and not followed"));
         }
-        memory.links.insert(digest(&key), (subject, Some(now + LINK)));
+        state.links.insert(digest(&key), (subject, Some(now + LINK)));
         Ok(key)
     }
 
@@ -222,31 +223,31 @@ impl Access {
         .map_err(Failure::from)
     }
 
-    /// A client at this address was wrong.
-    fn wrong(&self, address: IpAddr) -> Failure {
+    /// Counts a failure of a client at this address. Answers with the refusal.
+    fn record_failure(&self, address: IpAddr) -> Failure {
         let now = SystemClock.awake();
-        let mut memory = self.memory();
+        let mut state = self.state();
         let too_often = || refused(Code::Throttled, "wrong too often; try again in a minute");
-        if memory.wrong.len() >= REMEMBERED && !memory.wrong.contains_key(&address) {
-            memory.wrong.retain(|_, (_, since)| now.saturating_sub(*since) < WINDOW);
-            if memory.wrong.len() >= REMEMBERED {
+        if state.failures.len() >= REMEMBERED && !state.failures.contains_key(&address) {
+            state.failures.retain(|_, (_, since)| now.saturating_sub(*since) < WINDOW);
+            if state.failures.len() >= REMEMBERED {
                 return too_often();
             }
         }
-        let (times, since) = memory.wrong.entry(address).or_insert((0, now));
+        let (times, since) = state.failures.entry(address).or_insert((0, now));
         if now.saturating_sub(*since) >= WINDOW {
             (*times, *since) = (0, now);
         }
         *times = times.saturating_add(1);
-        if *times > WRONG { too_often() } else { unknown() }
+        if *times > FAILURES { too_often() } else { unknown() }
     }
 
     /// Whether a client may make one request more now.
     pub fn has_rate(&self, who: &Who) -> bool {
         let (name, now) = (who.user.clone().unwrap_or_default(), SystemClock.awake());
-        let mut memory = self.memory();
+        let mut state = self.state();
         let (rate, burst) = (f64::from(self.limits.rate), f64::from(self.limits.burst));
-        let (left, since) = memory.rates.entry(name).or_insert((burst, now));
+        let (left, since) = state.rates.entry(name).or_insert((burst, now));
         *left = (*left + now.saturating_sub(*since).as_secs_f64() * rate).min(burst);
         *since = now;
         let has = *left >= 1.0;
@@ -272,20 +273,20 @@ mod tests {
 
     use super::*;
 
-    fn access() -> (tempfile::TempDir, Tokens, Access) {
+    fn authentication() -> (tempfile::TempDir, Tokens, Authentication) {
         let home = tempfile::tempdir().unwrap();
         let tokens = Tokens::at(home.path().join("home")).unwrap();
-        let access = Access::new(tokens.clone(), None, 7_878, Vec::new(), Limits::default()).unwrap();
-        (home, tokens, access)
+        let authentication = Authentication::new(tokens.clone(), None, 7_878, Vec::new(), Limits::default()).unwrap();
+        (home, tokens, authentication)
     }
 
     #[test]
     fn s_16_s_17_the_own_token_is_good_on_this_machine_alone_and_others_are_good_everywhere() {
-        let (_home, tokens, access) = access();
+        let (_home, tokens, authentication) = authentication();
         let (own, made) =
             (tokens.own().unwrap(), tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap());
         let knows = |address: &str, token: &str| {
-            access.who(Peer::Address(address.parse().unwrap()), &Credential::Token(token)).is_ok()
+            authentication.who(Peer::Address(address.parse().unwrap()), &Credential::Token(token)).is_ok()
         };
         for address in ["127.0.0.1", "::1"] {
             assert!(knows(address, &own) && knows(address, &made), "{address}");
@@ -297,64 +298,64 @@ mod tests {
 
     #[test]
     fn s_17_s_20_right_credentials_pass_however_often_others_failed() {
-        let (_home, tokens, access) = access();
+        let (_home, tokens, authentication) = authentication();
         let peer = Peer::Address([127, 0, 0, 1].into());
-        let refused = |shown: &Credential<'_>| access.who(peer, shown).unwrap_err().code;
-        let cookie = access.begin_session(peer, access.link()).ok().unwrap();
+        let refused = |shown: &Credential<'_>| authentication.who(peer, shown).unwrap_err().code;
+        let cookie = authentication.begin_session(peer, authentication.link()).ok().unwrap();
         for times in 1..=100 {
             let guess = format!("{times:064}");
-            let (shown, is_stopped) = (Credential::Session(&guess), times > WRONG);
+            let (shown, is_stopped) = (Credential::Session(&guess), times > FAILURES);
             let code = if is_stopped { Code::Throttled } else { Code::Unauthorised };
             assert_eq!(refused(&shown), code, "guess {times}");
         }
         // By whatever is guessed.
         assert_eq!(refused(&Credential::Token("guess")), Code::Throttled);
-        assert_eq!(access.begin_session(peer, "guess").unwrap_err().code, Code::Throttled);
-        assert_eq!(access.prove(peer, "guess", "question", None).unwrap_err().code, Code::Throttled);
+        assert_eq!(authentication.begin_session(peer, "guess").unwrap_err().code, Code::Throttled);
+        assert_eq!(authentication.prove(peer, "guess", "question", None).unwrap_err().code, Code::Throttled);
         // None of these was shown before.
         let made = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
         for token in [&made, &tokens.own().unwrap()] {
-            assert!(access.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
-            assert!(access.who(peer, &Credential::Token(token)).is_ok());
+            assert!(authentication.prove(peer, &known_by(&digest(token)), "question", None).is_ok());
+            assert!(authentication.who(peer, &Credential::Token(token)).is_ok());
         }
         // The link was followed; another is made by a browser that is signed in.
-        let link = access.new_link(&Credential::Session(&cookie)).ok().unwrap();
-        let second = access.begin_session(peer, &link).ok().unwrap();
+        let link = authentication.new_link(&Credential::Session(&cookie)).ok().unwrap();
+        let second = authentication.begin_session(peer, &link).ok().unwrap();
         assert!(
-            [&link, access.link()].iter().all(|used| access.begin_session(peer, used).is_err()),
+            [&link, authentication.link()].iter().all(|used| authentication.begin_session(peer, used).is_err()),
             "a link is good once"
         );
-        assert!([cookie, second].iter().all(|cookie| access.who(peer, &Credential::Session(cookie)).is_ok()));
+        assert!([cookie, second].iter().all(|cookie| authentication.who(peer, &Credential::Session(cookie)).is_ok()));
         // And elsewhere no client was wrong.
         let elsewhere = Peer::Address([192, 0, 2, 1].into());
-        assert_eq!(access.who(elsewhere, &Credential::Token("guess")).unwrap_err().code, Code::Unauthorised);
+        assert_eq!(authentication.who(elsewhere, &Credential::Token("guess")).unwrap_err().code, Code::Unauthorised);
     }
 
     #[test]
     fn t4_10_a_session_by_token_has_its_role_and_ends_with_it() {
-        let (_home, tokens, access) = access();
+        let (_home, tokens, authentication) = authentication();
         let peer = Peer::Address([127, 0, 0, 1].into());
         let token = tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap();
-        let cookie = access.begin_session_by_token(peer, &token).ok().unwrap();
-        let who = access.who(peer, &Credential::Session(&cookie)).ok().unwrap();
+        let cookie = authentication.begin_session_by_token(peer, &token).ok().unwrap();
+        let who = authentication.who(peer, &Credential::Session(&cookie)).ok().unwrap();
         assert_eq!((who.user.as_deref(), who.may), (Some("ada"), Role::Read.may()));
         // A link that such a session makes is for the same user, and it ends no session of others.
-        let link = access.new_link(&Credential::Session(&cookie)).ok().unwrap();
-        let other = access.begin_session(peer, &link).ok().unwrap();
-        assert_eq!(access.who(peer, &Credential::Session(&other)).ok().unwrap().user.as_deref(), Some("ada"));
-        access.end_session(&Credential::Session(&cookie), true).ok().unwrap();
-        let knows = |cookie: &str| access.who(peer, &Credential::Session(cookie)).is_ok();
+        let link = authentication.new_link(&Credential::Session(&cookie)).ok().unwrap();
+        let other = authentication.begin_session(peer, &link).ok().unwrap();
+        assert_eq!(authentication.who(peer, &Credential::Session(&other)).ok().unwrap().user.as_deref(), Some("ada"));
+        authentication.end_session(&Credential::Session(&cookie), true).ok().unwrap();
+        let knows = |cookie: &str| authentication.who(peer, &Credential::Session(cookie)).is_ok();
         assert_eq!((knows(&cookie), knows(&other)), (false, true));
         tokens.revoke("ada").unwrap();
         assert!(!knows(&other));
-        assert!(access.begin_session_by_token(peer, &token).is_err());
+        assert!(authentication.begin_session_by_token(peer, &token).is_err());
     }
 
     #[test]
     fn s_20_requests_above_the_rate_are_refused() {
-        let (_home, _tokens, access) = access();
+        let (_home, _tokens, authentication) = authentication();
         let [one, other] = ["ada", "bob"].map(|name| Who { user: Some(name.into()), ..Who::own(Role::Read.may()) });
-        assert!((0..100_000).any(|_| !access.has_rate(&one)), "no request was ever refused");
-        assert!(access.has_rate(&other), "requests of another client were counted");
+        assert!((0..100_000).any(|_| !authentication.has_rate(&one)), "no request was ever refused");
+        assert!(authentication.has_rate(&other), "requests of another client were counted");
     }
 }
