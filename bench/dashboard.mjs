@@ -66,6 +66,7 @@ const asked = {
   label: ["ps", { ...all, labels: ["team=t7"] }], "label that none has": ["ps", { ...all, labels: ["team=none"] }], text: ["ps", { ...all, text: "job-77" }], "text that none has": ["ps", { ...all, text: "nowhere" }], time: ["ps", { ...all, since: "1h" }],
   host: ["ps", { ...all, host: "elsewhere" }], user: ["ps", { ...all, user: "eve" }], "kind that none has": ["ps", { ...all, kind: "none" }],
   "text, kind and state": ["ps", { ...all, unarchived: true, text: "train.py", kind: "none", status: ["pending"] }], "label, host and time": ["ps", { ...all, labels: ["team=t7"], host: "elsewhere", since: "1d" }],
+  "in the order of names": ["ps", { ...all, limit: 500, sort: "name" }], "of duration, of a kind": ["ps", { ...all, limit: 500, sort: "-duration", kind: "train" }],
   "a page of the list": ["ps", { ...all, limit: 500, unarchived: true }], facets: ["facets", { since: "7d", parts: 80 }],
 };
 for (const [name, [operation, fields]] of Object.entries(asked)) {

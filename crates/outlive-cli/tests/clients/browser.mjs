@@ -187,7 +187,7 @@ const waits = (region, row) => page.getByRole("region", { name: region, exact: t
 await page.getByRole("group", { name: "Which run waits for which" }).getByRole("link", { name: "second, pending" }).waitFor();
 await waits("Queue", "second").getByRole("link", { name: "<img src=x" }).waitFor();
 await waits("Entries of all repositories", "app later").filter({ hasText: "waits until " }).waitFor();
-await waits("Entries of all repositories", "app blocked").filter({ hasText: "waits for key `db`, held by " }).waitFor();
+await waits("Entries of all repositories", "app blocked").filter({ hasText: "waits for key db, held by " }).waitFor();
 await waits("Entries of all repositories", "app free").filter({ hasText: "waits for an executor" }).waitFor();
 
 // Whoever owns a run is a worker; one that comes or goes appears without a reload.

@@ -208,6 +208,55 @@ const cases = {
     assert.equal(after.text, selected);
     assert.ok(after.same && after.added < 40, JSON.stringify(after));
   },
+  /** An answer that comes late is older than what was heard since it was asked for, and does not undo it. */
+  async late() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs`);
+    const row = page.getByRole("row").filter({ hasText: "slow-news" });
+    await row.filter({ hasText: "running" }).waitFor();
+    let [ask, release] = [() => {}, () => {}];
+    const [asked, released] = [new Promise((done) => (ask = done)), new Promise((done) => (release = done))];
+    await page.route("**/v1/ps", async (route) => {
+      const reply = await route.fetch();
+      const answer = await reply.json();
+      ask();
+      await released;
+      const marker = { ...answer.runs[0], id: "01a1e1d5-0000-7000-8000-000000000000", name: "marker" };
+      await route.fulfill({ response: reply, json: { ...answer, runs: [...answer.runs, marker] } });
+    });
+    await page.getByLabel("Made within").selectOption("1h");
+    await asked;
+    command("cancel", run, "--wait");
+    await row.filter({ hasText: "cancelled" }).waitFor();
+    release();
+    await page.getByRole("row").filter({ hasText: "marker" }).waitFor();
+    assert.equal(await row.filter({ hasText: "cancelled" }).count(), 1);
+  },
+  /** Columns are sorted by the server: of more runs than are loaded, the first in order are shown, and all by scrolling. */
+  async sorted() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs`);
+    await page.getByText("500+ runs").waitFor();
+    await page.getByRole("columnheader", { name: "Run" }).getByRole("button").click();
+    await page.waitForFunction(() => document.querySelector(".space .row .c-run a")?.textContent === "job-0699");
+    await page.getByRole("columnheader", { name: "Run" }).getByRole("button").click();
+    await page.waitForFunction(() => document.querySelector(".space .row .c-run a")?.textContent === "job-0000");
+    assert.match(page.url(), /sort=name/);
+    const seen = await page.evaluate(async () => {
+      const [place, names] = [document.querySelector(".scroll"), new Set()];
+      for (let still = 0; still < 60; ) {
+        const before = names.size;
+        for (const link of document.querySelectorAll(".space .row .c-run a")) names.add(link.textContent);
+        place.scrollTop += 300;
+        await new Promise(requestAnimationFrame);
+        still = names.size === before ? still + 1 : 0;
+      }
+      return [...names];
+    });
+    assert.deepEqual(seen, Array.from({ length: 700 }, (_, i) => `job-${String(i).padStart(4, "0")}`));
+  },
   /** The server is killed and started again: the page says so, and goes on by itself without signing in again. */
   async restart() {
     let server = await serve();

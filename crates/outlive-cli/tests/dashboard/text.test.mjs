@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ago, commandLine, duration, moment, quote, size, visible, words } from "../../src/server/dashboard/model/text.js";
 import { keyOf, link, parse } from "../../src/server/dashboard/model/route.js";
-import { fields, fits, ordered, read, write } from "../../src/server/dashboard/model/query.js";
+import { fields, fits, inOrder, read, write } from "../../src/server/dashboard/model/query.js";
 import { describe, upcoming, values } from "../../src/server/dashboard/model/cron.js";
 import { rows, stateOf, wordDiff } from "../../src/server/dashboard/model/compare.js";
 import { layout } from "../../src/server/dashboard/model/graph.js";
@@ -58,7 +58,10 @@ test("t4_08 archived runs fit no list that did not ask for them", () => {
   const fit = (text, of) => fits({ ...run, ...of }, read(new URLSearchParams(text)), now);
   assert.deepEqual([fit("view=failed"), fit("view=failed", { archived: true }), fit("view=failed&archived=yes", { archived: true }), fit("view=succeeded")], [true, false, true, false]);
   assert.deepEqual([fit("text=TRAIN.py"), fit("text=nothing"), fit("label=team%3Dml"), fit("label=team%3Dx"), fit("since=30m"), fit("since=2h"), fit("kind=x")], [true, false, true, false, false, true, false]);
-  assert.deepEqual(ordered([{ ...run, id: "a", duration_ms: 1 }, { ...run, id: "b", duration_ms: 5 }], "-duration").map((one) => one.id), ["b", "a"]);
+  const listed = [["a", 1], ["b", 5], ["c", null], ["d", 1]].map(([id, duration_ms]) => ({ ...run, id, duration_ms, started_at: null }));
+  const sorted = (/** @type {string} */ sort) => listed.slice().sort(inOrder(sort, now)).map((one) => one.id).join("");
+  // What has no value comes last both ways, and of one value the newest first.
+  assert.deepEqual(["", "duration", "-duration"].map(sorted), ["dcba", "dabc", "bdac"]);
 });
 
 test("progress tells when a run will be done", () => {

@@ -143,6 +143,25 @@ fn t4_07_a_redraw_keeps_selections_and_changes_only_what_changed() {
 }
 
 #[test]
+fn a_late_answer_does_not_undo_what_was_heard_since() {
+    let sandbox = Sandbox::new();
+    let run = detached(&sandbox, "slow-news", "exec sleep 600");
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "late", &run);
+}
+
+#[test]
+fn columns_are_sorted_by_the_server_over_all_pages() {
+    let sandbox = Sandbox::new();
+    // The order of names is not that of creation.
+    let line = |number: usize| format!("{{\"name\":\"job-{:04}\",\"argv\":[\"true\"]}}\n", number * 269 % 700);
+    std::fs::write(sandbox.work().join("plan.jsonl"), (0..700).map(line).collect::<String>()).unwrap();
+    sandbox.outlive(["queue", "add", "--file", "plan.jsonl", "--json"]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "sorted", "");
+}
+
+#[test]
 fn t4_07_nothing_is_asked_for_while_nothing_changes() {
     let sandbox = Sandbox::new();
     let run = detached(&sandbox, "quiet", "echo once; exec sleep 600");

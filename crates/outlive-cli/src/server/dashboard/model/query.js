@@ -1,6 +1,6 @@
 // @ts-check
 // Which runs a list shows: the query in the address, the call that the server answers, and whether a run that changed still fits.
-import { IN_FLIGHT, UNWELL } from "./run.js";
+import { IN_FLIGHT, UNWELL, elapsed } from "./run.js";
 
 /** Lists that have a name: what `status` asks the server for. */
 export const VIEWS = {
@@ -55,7 +55,7 @@ export function write(query) {
 export function fields(query, limit, after) {
   const status = query.status.length ? query.status : VIEWS[query.view];
   const asked = { all: true, limit, status, labels: query.labels, unarchived: !query.archived };
-  const optional = { after, text: query.text.trim(), kind: query.kind, name: query.name, host: query.host, user: query.user, since: query.since, until: query.until };
+  const optional = { after, sort: query.sort, text: query.text.trim(), kind: query.kind, name: query.name, host: query.host, user: query.user, since: query.since, until: query.until };
   for (const [name, value] of Object.entries(optional)) if (value) asked[name] = value;
   return asked;
 }
@@ -99,25 +99,34 @@ function mentions(run, text) {
   return [run.name, run.kind, ...labels, ...(run.command ?? [])].some((found) => found?.toLowerCase().includes(wanted));
 }
 
-/** Orders of a list. The server's is the newest first. */
-const ORDERS = {
-  name: (a) => a.name ?? a.kind,
-  state: (a) => a.state,
-  kind: (a) => a.kind,
-  duration: (a) => a.duration_ms ?? -1,
-  started: (a) => a.started_at ?? "",
-  created: (a) => a.created_at,
+/** What a list is sorted by; null where a run has no such thing. The server sorts by the same (`ps --sort`). */
+const VALUES = {
+  name: (run) => run.name,
+  state: (run) => run.state,
+  kind: (run) => run.kind,
+  duration: (run, now) => elapsed(run, now),
+  started: (run) => run.started_at,
+  created: (run) => run.created_at,
 };
 
-/** Runs in the order that `sort` names, such as `duration` or `-duration`. @param {import("./run.js").Run[]} runs @param {string} sort */
-export function ordered(runs, sort) {
+/** The newest first. @param {import("./run.js").Run} a @param {import("./run.js").Run} b */
+function newest(a, b) {
+  return a.created_at < b.created_at ? 1 : a.created_at > b.created_at ? -1 : a.id < b.id ? 1 : a.id > b.id ? -1 : 0;
+}
+
+/**
+ * How two runs compare in the order that `sort` names, such as `duration` or `-duration`: runs without a value come last, and those of
+ * one value newest first.
+ * @param {string} sort @param {number} now
+ * @returns {(a: import("./run.js").Run, b: import("./run.js").Run) => number}
+ */
+export function inOrder(sort, now) {
   const down = sort.startsWith("-");
-  const by = ORDERS[down ? sort.slice(1) : sort];
-  const newest = (a, b) => (a.created_at < b.created_at ? 1 : a.created_at > b.created_at ? -1 : a.id < b.id ? 1 : -1);
-  if (!by) return runs.slice().sort(newest);
-  return runs.slice().sort((a, b) => {
-    const [x, y] = [by(a), by(b)];
-    const order = x < y ? -1 : x > y ? 1 : 0;
-    return (down ? -order : order) || newest(a, b);
-  });
+  const by = VALUES[down ? sort.slice(1) : sort];
+  if (!by) return newest;
+  return (a, b) => {
+    const [x, y] = [by(a, now) ?? null, by(b, now) ?? null];
+    if (x === null || y === null) return Number(x === null) - Number(y === null) || newest(a, b);
+    return (x === y ? 0 : (x < y) !== down ? -1 : 1) || newest(a, b);
+  };
 }

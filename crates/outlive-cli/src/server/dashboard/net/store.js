@@ -23,6 +23,8 @@ class Store extends EventTarget {
     this.workers = null;
     this.loaded = false;
     this.loading = 0;
+    /** Runs that changed since the last load was begun; null while nothing loads. @type {import("../model/run.js").Run[]|null} */
+    this.meanwhile = null;
     /** There are more in flight than are kept. */
     this.more = false;
   }
@@ -35,20 +37,29 @@ class Store extends EventTarget {
   /** Loads everything anew: at the beginning, and after the stream was cut. */
   async load() {
     const turn = ++this.loading;
+    this.meanwhile = [];
     const [now, failed] = await Promise.all([
       call("ps", { limit: MOST }),
       call("ps", { all: true, status: ["failed"], since: "24h", unarchived: true, limit: MOST }),
-    ]);
+    ]).catch((error) => {
+      if (turn === this.loading) this.meanwhile = null;
+      throw error;
+    });
     if (turn !== this.loading) return;
+    // The answer may be older than what was heard while it was on its way.
+    const meanwhile = this.meanwhile;
+    this.meanwhile = null;
     this.current = new Map(now.runs.map((/** @type {any} */ run) => [run.id, run]));
     this.failures = new Map(failed.runs.map((/** @type {any} */ run) => [run.id, run]));
     this.more = now.next !== null;
     this.loaded = true;
-    this.changed([]);
+    const known = (/** @type {string} */ id) => this.current.get(id) ?? this.failures.get(id);
+    this.change(meanwhile.filter((run) => !(known(run.id)?.updated_at > run.updated_at)));
   }
 
   /** Takes in runs that changed. @param {import("../model/run.js").Run[]} runs */
   change(runs) {
+    this.meanwhile?.push(...runs);
     for (const run of runs.filter((one) => !one.step_of)) {
       if (isInFlight(run) || needsAttention(run)) this.current.set(run.id, run);
       else this.current.delete(run.id);

@@ -74,7 +74,7 @@ export function apiPage({ route, redraw, go }) {
         h("div", { class: "heading" }, h("h1", null, "API"), h("span", { class: "quiet" }, `outlive ${kept.answer.info.version}, OpenAPI ${kept.answer.openapi} at `, h("code", null, "/v1/openapi.json"))),
         h("div", { class: "api" },
           h("div", { class: "api-list" }, h("input", { type: "search", placeholder: "Find an operation", "aria-label": "Find an operation", value: text, oninput: (/** @type {any} */ event) => ((text = event.target.value), redraw()) }),
-            h("nav", { "aria-label": "Operations" }, [...groups].map(([tag, all]) => h("div", { key: tag }, h("h2", null, tag), all.map((/** @type {any} */ [path, methods]) => h("a", { key: path, href: link(["api", name(path)]), "aria-current": found?.[0] === path ? "true" : null }, h("strong", null, name(path)), h("span", { class: "quiet clip" }, (methods.post ?? methods.get).summary))))))),
+            h("nav", { "aria-label": "Operations" }, [...groups].map(([tag, all]) => h("div", { key: tag }, h("h2", null, tag), all.map((/** @type {any} */ [path, methods]) => h("a", { key: path, href: link(["api", name(path)]), "aria-current": found?.[0] === path ? "true" : null }, h("strong", null, name(path)), h("span", { class: "quiet clip" }, (methods.post ?? methods.get).summary.replaceAll("`", "")))))))),
           found ? operation(found[0], found[1], go) : empty("No operation has these words.")),
       ];
     },
@@ -97,7 +97,7 @@ function operation(path, methods, _go) {
   const line = curl(location.origin, path, methods);
   return h("article", { class: "operation", key: path },
     h("h2", null, Object.keys(methods).map((method) => label(method.toUpperCase(), method === "get" ? "good" : "busy")), h("code", null, path)),
-    h("p", null, of.summary), about(of) ? h("p", { class: "quiet prose" }, withCode(about(of))) : null,
+    h("p", null, withCode(of.summary)), about(of) ? h("p", { class: "quiet prose" }, withCode(about(of))) : null,
     h("div", { class: "curl" }, h("pre", { tabindex: 0, role: "region", "aria-label": "Call by curl" }, line), button("Copy", async () => { await copy(line); toast("Copied: the call by curl"); }, { class: "small" })),
     h("h3", null, "Fields"),
     fields.length || parameters.length ? table("Fields", ["Field", "Type", "What it says"], [

@@ -39,6 +39,8 @@ export class Log {
     this.kept = null;
     this.filtered = 0;
     this.columns = 0;
+    /** The time zone in which the lines in sight were drawn. */
+    this.utc = settings.utc;
     /** @type {Float64Array|null} */
     this.tops = null;
     this.list = new Virtual({ row: ROW, name: "Output", look: "log", draw: (index) => this.row(index), scrolled: (byPerson) => this.scrolled(byPerson) });
@@ -333,10 +335,14 @@ export class Log {
 
   draw() {
     const { output } = this;
+    if (this.utc !== settings.utc) {
+      this.utc = settings.utc;
+      queueMicrotask(() => this.list.draw());
+    }
     const of = this.text ? (pattern(this.text) ? (this.timer ? "" : this.found.length ? `${this.at + 1} of ${this.found.length.toLocaleString("en")}` : "no match") : "not a pattern") : "";
     return h("div", { class: "logbox" },
       h("div", { class: "tools", role: "toolbar", "aria-label": "Log" },
-        h("input", { type: "search", placeholder: "Find in log, or /regular expression/", "aria-label": "Find in log", value: this.text, oninput: (/** @type {any} */ event) => this.find(event.target.value),
+        h("input", { type: "search", placeholder: "Find, or /regular expression/", "aria-label": "Find in log", value: this.text, oninput: (/** @type {any} */ event) => this.find(event.target.value),
           onkeydown: (/** @type {KeyboardEvent} */ event) => {
             if (event.key === "Enter" && this.timer) this.seek();
             else if (event.key === "Enter") this.step(event.shiftKey);

@@ -42,6 +42,8 @@ class RunPage {
     this.log = null;
     this.full = true;
     this.turn = 0;
+    /** The run was asked for with its usage over time. */
+    this.points = false;
     /** @type {any} */
     this.compared = null;
     this.refresh();
@@ -99,11 +101,12 @@ class RunPage {
   async refresh() {
     const turn = ++this.turn;
     try {
-      const [run, story] = await Promise.all([call("show", { run: this.id, ...(this.tab === "usage" && this.isMeasured() ? { points: true } : {}) }), call("why", { run: this.id })]);
+      const points = this.tab === "usage" && this.isMeasured();
+      const [run, story] = await Promise.all([call("show", { run: this.id, ...(points ? { points } : {}) }), call("why", { run: this.id })]);
       if (turn !== this.turn) return;
       const hasEnded = this.run?.state !== run.state;
       const isFirst = !this.run;
-      Object.assign(this, { run, story, problem: null });
+      Object.assign(this, { run, story, points, problem: null });
       if (run.id && hasEnded) this.lastWords(run);
       // Whether there are points to ask for is known only now.
       if (isFirst && this.tab === "usage" && this.isMeasured()) this.refresh();
@@ -209,7 +212,7 @@ class RunPage {
 
   /** @param {any} run */
   part(run) {
-    const parts = { log: () => this.drawLog(run), steps: () => stepsTab(run), timeline: () => timelineTab(this.story, settings.utc), usage: () => usageTab(run, settings.utc), details: () => details(run), diff: () => compareTab(this, run), json: () => json(run) };
+    const parts = { log: () => this.drawLog(run), steps: () => stepsTab(run), timeline: () => timelineTab(this.story, settings.utc), usage: () => usageTab(run, settings.utc, this.points), details: () => details(run), diff: () => compareTab(this, run), json: () => json(run) };
     return parts[this.tab]();
   }
 

@@ -2,7 +2,7 @@
 // The list of runs: searched and filtered by the server, drawn only where it is in sight, with selection and bulk actions.
 import { link } from "../model/route.js";
 import { elapsed, title } from "../model/run.js";
-import { VIEWS, fields, fits, ordered, pastMoment, read, write } from "../model/query.js";
+import { VIEWS, fields, fits, inOrder, pastMoment, read, write } from "../model/query.js";
 import { count, duration } from "../model/text.js";
 import { call } from "../net/net.js";
 import { choose, settings } from "../net/settings.js";
@@ -47,8 +47,12 @@ class Runs {
     this.next = null;
     this.turn = 0;
     this.loading = true;
-    /** Runs that changed before the first page was here. @type {any[]|null} */
-    this.early = [];
+    /** The first page is here. */
+    this.loaded = false;
+    /** Runs that changed since the page that is loading was asked for. @type {any[]} */
+    this.meanwhile = [];
+    /** The last run of the last page: where the next one begins. @type {any} */
+    this.end = null;
     this.problem = "";
     this.at = -1;
     /** @type {Set<string>} */
@@ -57,10 +61,13 @@ class Runs {
     this.timer = 0;
     this.list = new Virtual({ row: ROW, name: "Runs", role: "grid", look: "runs", draw: (index) => this.row(index), scrolled: () => this.more() });
     this.histogram = new Histogram({ redraw, choose: (from, to) => this.set({ since: new Date(from).toISOString(), until: to === null ? "" : new Date(to).toISOString() }) });
-    this.span = spanOf(this.query, Date.now());
-    this.counts = loaded(() => call("facets", { since: this.span, parts: PARTS }), redraw, COUNTED);
+    /** The time in which all runs were made, as far as that is known. */
+    this.widest = "7d";
+    this.span = spanOf(this.query, Date.now(), this.widest);
+    // The first page says how long ago runs were made.
+    const first = Promise.resolve().then(() => this.load());
+    this.counts = loaded(() => first.then(() => call("facets", { since: this.span, parts: PARTS })), redraw, COUNTED);
     this.moved = onState(this.counts.soon);
-    this.load();
   }
 
   title() {
@@ -95,14 +102,14 @@ class Runs {
 
   /** Loads the first page anew. What was listed stays until the answer is here. @param {boolean} [toTop] */
   async load(toTop = true) {
-    const turn = ++this.turn;
-    this.loading = true;
+    const turn = this.ask();
     this.redraw();
     try {
       const page = await call("ps", fields(this.query, PAGE, null));
       if (turn !== this.turn) return;
-      this.known = new Map(page.runs.map((/** @type {any} */ run) => [run.id, run]));
-      Object.assign(this, { next: page.next, problem: "" });
+      this.known.clear();
+      this.take(page);
+      this.problem = "";
       for (const id of this.selected) if (!this.known.has(id)) this.selected.delete(id);
       if (toTop) this.at = -1;
     } catch (error) {
@@ -110,26 +117,25 @@ class Runs {
       // The shell says that the server is away.
       this.problem = /** @type {any} */ (error).status === 0 ? "" : /** @type {Error} */ (error).message;
     }
+    if (!this.isFiltered()) this.widest = this.next ? "7d" : spanSince(this.known.values(), Date.now());
+    if (this.loaded) this.recount();
+    else this.span = spanOf(this.query, Date.now(), this.widest);
     this.loading = false;
-    const early = this.early ?? [];
-    this.early = null;
-    this.changed(early.filter((run) => (this.known.get(run.id)?.updated_at ?? "") < run.updated_at));
+    this.loaded = true;
     this.arrange();
     if (toTop) this.list.scroll(0);
   }
 
   /** Loads the next page when the end of the list comes near. */
   async more() {
-    const last = this.list.first() + Math.ceil(this.list.place.clientHeight / ROW);
-    if (!this.next || this.loading || last < this.shown.length - PAGE / 2) return;
-    const turn = this.turn;
-    this.loading = true;
+    if (!this.next || this.loading || this.list.last() < this.shown.length - PAGE / 2) return;
+    const turn = this.ask();
     try {
       const page = await call("ps", fields(this.query, PAGE, this.next));
       if (turn !== this.turn) return;
-      for (const run of page.runs) this.known.set(run.id, run);
-      this.next = page.next;
+      this.take(page);
     } catch (error) {
+      if (turn !== this.turn) return;
       failed(error);
     }
     this.loading = false;
@@ -137,30 +143,47 @@ class Runs {
     this.more();
   }
 
+  /** Begins to load: what was asked for before is not waited for any more. */
+  ask() {
+    this.loading = true;
+    this.meanwhile = [];
+    return ++this.turn;
+  }
+
+  /** Takes in a page, and after it what changed since it was asked for: the page may be older. @param {{runs: any[], next: string|null}} page */
+  take({ runs, next }) {
+    for (const run of runs) this.known.set(run.id, run);
+    this.next = next;
+    this.end = runs.at(-1) ?? this.end;
+    this.note(this.meanwhile.filter((run) => !(this.known.get(run.id)?.updated_at > run.updated_at)));
+  }
+
   /** @param {any[]} runs */
   changed(runs) {
     this.moved(runs.filter((run) => !run.step_of));
-    if (this.early) {
-      this.early.push(...runs);
-      return;
-    }
+    if (this.loading) this.meanwhile.push(...runs);
+    if (this.loaded && this.note(runs)) this.arrange();
+  }
+
+  /** Takes in runs that changed, but those of pages that are not loaded yet; answers whether the list has changed. @param {any[]} runs */
+  note(runs) {
     const now = Date.now();
-    const oldest = this.next ? [...this.known.values()].at(-1)?.created_at ?? "" : "";
+    const compared = inOrder(this.query.sort, now);
     let has = false;
     for (const run of runs) {
       const isKnown = this.known.has(run.id);
       if (fits(run, this.query, now)) {
-        if (!isKnown && run.created_at < oldest) continue;
+        if (!isKnown && this.next && compared(this.end, run) < 0) continue;
         this.known.set(run.id, run);
         has = true;
       } else if (isKnown) has = this.known.delete(run.id) || has;
     }
-    if (has) this.arrange();
+    return has;
   }
 
   arrange() {
     const current = this.shown[this.at]?.id;
-    this.shown = ordered([...this.known.values()], this.query.sort);
+    this.shown = [...this.known.values()].sort(inOrder(this.query.sort, Date.now()));
     if (current) this.at = this.shown.findIndex((run) => run.id === current);
     this.list.resize(this.shown.length);
     this.redraw();
@@ -170,7 +193,8 @@ class Runs {
   set(changed, soon = false) {
     this.query = { ...this.query, ...changed };
     this.replace(link(["runs"], write(this.query)));
-    if ("sort" in changed && Object.keys(changed).length === 1) return this.arrange();
+    // All of them are here.
+    if ("sort" in changed && Object.keys(changed).length === 1 && this.loaded && !this.loading && !this.next) return this.arrange();
     if ("since" in changed) this.recount();
     clearTimeout(this.timer);
     if (soon) this.timer = /** @type {any} */ (setTimeout(() => this.load(), PAUSE));
@@ -179,7 +203,7 @@ class Runs {
 
   /** Counts runs over another time, where the list is of another. */
   recount() {
-    const span = spanOf(this.query, Date.now());
+    const span = spanOf(this.query, Date.now(), this.widest);
     if (span === this.span) return;
     this.span = span;
     this.counts.again();
@@ -363,9 +387,16 @@ class Runs {
 
 const SPANS = ["1h", "24h", "7d", "30d", "365d"];
 
-/** Over which time runs are counted: that of the list, or the shortest in which a chosen range lies. @param {import("../model/query.js").Query} query @param {number} now */
-function spanOf({ since: from, until }, now) {
-  if (!from) return "7d";
+/** The shortest time in which all of these runs were made. @param {Iterable<any>} runs @param {number} now */
+function spanSince(runs, now) {
+  let oldest = now;
+  for (const run of runs) oldest = Math.min(oldest, Date.parse(run.created_at));
+  return SPANS.find((span) => pastMoment(span, now) <= oldest) ?? "365d";
+}
+
+/** Over which time runs are counted: that of the list, or the shortest in which a chosen range lies. @param {import("../model/query.js").Query} query @param {number} now @param {string} widest */
+function spanOf({ since: from, until }, now, widest) {
+  if (!from) return widest;
   if (!until && SPANS.includes(from)) return from;
   const begins = pastMoment(from, now);
   return SPANS.find((span) => pastMoment(span, now) <= begins) ?? from;

@@ -10,8 +10,8 @@ export function rates(times, sums) {
   return sums.map((sum, i) => (i === 0 || times[i] <= times[i - 1] ? null : Math.max(0, ((sum - sums[i - 1]) * 1000) / (times[i] - times[i - 1]))));
 }
 
-/** @param {any} run @param {boolean} utc */
-export function usageTab(run, utc) {
+/** @param {any} run @param {boolean} utc @param {boolean} hasPoints whether the points were asked for */
+export function usageTab(run, utc, hasPoints) {
   if (run.cpu_ms === null || run.cpu_ms === undefined) return empty("Nothing was measured of it.", "Usage is sampled while a run is executed.");
   const points = run.usage_points ?? [];
   const began = Date.parse(run.started_at ?? run.created_at);
@@ -25,7 +25,7 @@ export function usageTab(run, utc) {
       panel("Memory", null, h("div", { class: "chart-box" }, plot({ name: "Memory over time", times, lines: [{ name: "memory", look: "", values: column(2) }], format: size, isSize: true, at }))),
       panel("CPU", h("span", { class: "quiet" }, "cores"), h("div", { class: "chart-box" }, plot({ name: "Cores over time", times, lines: [{ name: "cores", look: "good", values: cores }], format: (value) => value.toFixed(2), at }))),
       panel("Storage", h("span", { class: "quiet" }, "per second"), h("div", { class: "chart-box" }, plot({ name: "Storage over time", times, lines: [{ name: "read", look: "", values: rates(times, column(3)) }, { name: "written", look: "warn", values: rates(times, column(4)) }], format: size, isSize: true, at }))),
-      panel("Processes", null, h("div", { class: "chart-box" }, plot({ name: "Processes over time", times, lines: [{ name: "processes", look: "good", values: column(5) }], format: String, at })))) : h("p", { class: "quiet" }, "There are too few samples for a plot yet."),
+      panel("Processes", null, h("div", { class: "chart-box" }, plot({ name: "Processes over time", times, lines: [{ name: "processes", look: "good", values: column(5) }], format: String, at })))) : hasPoints ? h("p", { class: "quiet" }, "There are too few samples for a plot yet.") : h("p", { class: "loading" }, "Loading…"),
   ];
 }
 

@@ -7,6 +7,12 @@ export function chartWidth() {
   return Math.max(320, Math.min(900, innerWidth - 90));
 }
 
+/** How wide one of the plots of a run is drawn: two fit beside each other in a wide window. */
+function plotWidth() {
+  const room = innerWidth - (innerWidth > 1000 ? 260 : innerWidth > 600 ? 116 : 60);
+  return Math.max(300, room > 856 ? room / 2 - 44 : room - 28);
+}
+
 /** Round steps for an axis, the last of them at least `most`; of sizes in the unit that they are shown in. @param {number} most @param {number} [wanted] @param {boolean} [isSize] */
 export function ticks(most, wanted = 4, isSize = false) {
   if (!(most > 0)) return [0];
@@ -68,7 +74,7 @@ export function spark(values, name, look = "accent") {
  * @param {{name: string, width?: number, height?: number, times: number[], lines: {name: string, look: string, values: (number|null)[]}[], format: (value: number) => string, at: (time: number) => string, isSize?: boolean}} of
  */
 export function plot(of) {
-  const { width = 640, height = 160, times, lines, format, at } = of;
+  const { width = plotWidth(), height = 160, times, lines, format, at } = of;
   const [left, bottom, top] = [64, 20, 8];
   const most = Math.max(1e-9, ...lines.flatMap((line) => line.values.map((value) => value ?? 0)));
   const steps = ticks(most, 3, of.isSize);

@@ -57,15 +57,15 @@ export function reasonOf(text) {
   let at = 0;
   for (const match of (text ?? "").matchAll(NAMED)) {
     const [whole, id, when] = match;
-    shown.push(text.slice(at, match.index), id ? h("a", { class: "inline", href: link(["run", id]) }, store.current.has(id) ? title(store.current.get(id)) : short(id)) : moment(when, settings.utc));
+    shown.push(...withCode(text.slice(at, match.index)), id ? h("a", { class: "inline", href: link(["run", id]) }, store.current.has(id) ? title(store.current.get(id)) : short(id)) : moment(when, settings.utc));
     at = match.index + whole.length;
   }
-  return [...shown, (text ?? "").slice(at)];
+  return [...shown, ...withCode((text ?? "").slice(at))];
 }
 
-/** A reason as a text, in which runs have their names, where those are known, and times are in the zone that was chosen. @param {string|null|undefined} text */
+/** A reason as a text without marks, in which runs have their names, where those are known, and times are in the zone that was chosen. @param {string|null|undefined} text */
 export function reasonText(text) {
-  return (text ?? "").replace(NAMED, (whole, id, when) => (id ? (store.current.has(id) ? title(store.current.get(id)) : short(id)) : moment(when, settings.utc)));
+  return (text ?? "").replace(NAMED, (whole, id, when) => (id ? (store.current.has(id) ? title(store.current.get(id)) : short(id)) : moment(when, settings.utc))).replaceAll("`", "");
 }
 
 /** The end of an id: ids that were made at about the same time begin alike. @param {string} id */

@@ -52,28 +52,37 @@ export function render(place, ...children) {
     else free.push(node);
   }
   let next = 0;
-  /** @type {Node|null} */
-  let cursor = place.firstChild;
   const used = new Set();
-  for (const child of wanted) {
+  const nodes = wanted.map((child) => {
     let node;
     if (child instanceof Node) node = child;
     else if (typeof child !== "object") {
       while (next < free.length && (free[next].nodeType !== 3 || used.has(free[next]))) next++;
       node = next < free.length ? free[next++] : document.createTextNode("");
-      const text = visible(child);
-      if (node.data !== text) node.data = text;
     } else {
       node = reuse(child, keyed, free, next, used);
       if (node && child.key === null) next = free.indexOf(node, next) + 1;
       node ??= create(child.tag, place);
-      update(node, child);
     }
     used.add(node);
+    return node;
+  });
+  // What is gone goes first: else every node behind it would be moved, and laid out anew.
+  for (const node of [...place.childNodes]) if (!used.has(node)) node.remove();
+  /** @type {Node|null} */
+  let cursor = place.firstChild;
+  for (const [index, child] of wanted.entries()) {
+    const node = nodes[index];
+    if (!(child instanceof Node)) {
+      if (typeof child === "object") update(node, child);
+      else {
+        const text = visible(child);
+        if (node.data !== text) node.data = text;
+      }
+    }
     if (node === cursor) cursor = cursor.nextSibling;
     else place.insertBefore(node, cursor);
   }
-  for (const node of [...place.childNodes]) if (!used.has(node)) node.remove();
 }
 
 /** The node that an element was drawn as before. */
@@ -94,7 +103,10 @@ function create(tag, place) {
 
 /** @param {any} node @param {Described} child */
 function update(node, child) {
-  const before = drawn.get(node)?.props ?? {};
+  const known = drawn.get(node);
+  // Descriptions are values: the same one describes what is drawn already.
+  if (known === child) return;
+  const before = known?.props ?? {};
   drawn.set(node, child);
   for (const name of Object.keys(before)) if (!(name in child.props)) set(node, name, null, before[name]);
   // Options come before the value that selects one of them.

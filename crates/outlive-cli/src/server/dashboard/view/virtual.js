@@ -2,12 +2,15 @@
 // A list of any length in which only the rows in sight are in the document.
 //
 // Browsers limit the height of an element; a longer list is scrolled in proportion, so that its end can be reached.
+//
+// A scroll describes only the rows that come into sight, and measures nothing after the document was changed: a measurement
+// then costs a layout for each frame. A caller that changes what rows show calls `draw` or `resize`, which forget descriptions.
 import { render } from "./view.js";
 
 /** The tallest element that every browser lays out, in pixels. */
 const TALLEST = 12_000_000;
 /** How many rows beyond the edges are kept, so that a short scroll shows no gap. */
-const BEYOND = 12;
+const BEYOND = 6;
 
 export class Virtual {
   /**
@@ -27,13 +30,18 @@ export class Virtual {
     this.place.className = `scroll ${options.look ?? ""}`;
     this.place.append(this.space);
     this.ownScroll = -1;
-    this.frame = 0;
+    /** How far the list is scrolled and how tall the part in sight is, in pixels, as last measured. */
+    this.y = 0;
+    this.view = 0;
+    /** The rows in the document as they were described, by index. @type {Map<number, import("./view.js").Described>} */
+    this.described = new Map();
     this.place.addEventListener("scroll", () => {
-      const byPerson = Math.abs(this.place.scrollTop - this.ownScroll) > 1;
+      this.y = this.place.scrollTop;
+      const byPerson = Math.abs(this.y - this.ownScroll) > 1;
       this.ownScroll = -1;
-      this.draw();
+      this.put();
       options.scrolled?.(byPerson);
-    });
+    }, { passive: true });
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.place);
   }
@@ -48,8 +56,7 @@ export class Virtual {
 
   /** How many pixels of the list one pixel of scrolling is. */
   get ratio() {
-    const view = this.place.clientHeight;
-    return this.total <= TALLEST ? 1 : (this.total - view) / (TALLEST - view);
+    return this.total <= TALLEST ? 1 : (this.total - this.view) / (TALLEST - this.view);
   }
 
   /** Where a row begins. @param {number} index */
@@ -71,7 +78,12 @@ export class Virtual {
 
   /** The first row in sight. */
   first() {
-    return this.count ? this.at(this.place.scrollTop * this.ratio) : 0;
+    return this.count ? this.at(this.y * this.ratio) : 0;
+  }
+
+  /** The last row in sight. */
+  last() {
+    return this.count ? this.at(this.y * this.ratio + this.view) : 0;
   }
 
   atEnd() {
@@ -82,15 +94,17 @@ export class Virtual {
   resize(count, tops = null) {
     this.count = count;
     this.tops = tops;
+    this.described.clear();
     const height = `${Math.min(TALLEST, this.total)}px`;
     if (this.space.style.height !== height) this.space.style.height = height;
   }
 
   /** Scrolls so that a row is in sight. @param {number} index @param {"start"|"center"|"nearest"} where */
   show(index, where = "nearest") {
-    const [view, ratio] = [this.place.clientHeight, this.ratio];
+    this.measure();
+    const { view, ratio } = this;
     const [top, height] = [this.top(index), this.tops ? this.tops[index + 1] - this.tops[index] : this.row];
-    let y = this.place.scrollTop * ratio;
+    let y = this.y * ratio;
     if (where === "start") y = top;
     else if (where === "center") y = top - (view - height) / 2;
     else if (top < y) y = top;
@@ -110,20 +124,32 @@ export class Virtual {
     this.draw();
   }
 
+  measure() {
+    this.y = this.place.scrollTop;
+    this.view = this.place.clientHeight;
+  }
+
+  /** Describes all rows in sight anew. */
   draw() {
-    const view = this.place.clientHeight;
-    if (!this.count || !view) return render(this.space);
-    const scrolled = this.place.scrollTop;
-    const y = scrolled * this.ratio;
+    this.measure();
+    this.described.clear();
+    this.put();
+  }
+
+  /** Puts the rows in sight in their places; those that were in sight before are as they were described. */
+  put() {
+    if (!this.count || !this.view) return render(this.space);
+    const y = this.y * this.ratio;
     const from = Math.max(0, this.at(y) - BEYOND);
-    const to = Math.min(this.count - 1, this.at(y + view) + BEYOND);
-    const rows = [];
+    const to = Math.min(this.count - 1, this.at(y + this.view) + BEYOND);
+    const rows = new Map();
     for (let index = from; index <= to; index++) {
-      const described = this.options.draw(index);
-      described.props.style = { ...described.props.style, transform: `translateY(${Math.round(this.top(index) - y + scrolled)}px)` };
-      rows.push(described);
+      const transform = `translateY(${Math.round(this.top(index) - y + this.y)}px)`;
+      const row = this.described.get(index) ?? this.options.draw(index);
+      const isThere = row.props.style?.transform === transform;
+      rows.set(index, isThere ? row : { ...row, props: { ...row.props, style: { ...row.props.style, transform } } });
     }
-    render(this.space, rows);
+    this.described = rows;
+    render(this.space, [...rows.values()]);
   }
 }
-
