@@ -140,7 +140,7 @@ fn supervise(
     }
     let lost = leave_log(registry, &run, &recording);
     let recorded = match &ended.end {
-        Some(end) => pollster::block_on(handle.end(end.clone(), exit)),
+        Some(end) => pollster::block_on(handle.end(None, end.clone(), exit)),
         None => Ok(Persisted::Committed),
     };
     note_final(registry, run.id, ended.end.as_ref(), &recorded);

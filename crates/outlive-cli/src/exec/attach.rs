@@ -73,7 +73,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
 }
 
 /// Why there is nothing more to see.
-enum Left {
+enum DetachReason {
     /// The keys for that were typed, or nothing that is shown is seen.
     Detached,
     /// This signal asked for it.
@@ -98,12 +98,12 @@ impl Attach {
         loop {
             let attempt = seen.run.attempt;
             match self.stay(&stream).map_err(|error| Error::Invalid(format!("the terminal cannot be used: {error}")))? {
-                Left::Detached => {
+                DetachReason::Detached => {
                     talk(&format!("outlive: detached from run `{id}`, which keeps running\n"));
                     return Ok(Some(0));
                 }
-                Left::Signal(signal) => return Ok(Some(u8::try_from(128 + signal).unwrap_or(255))),
-                Left::Closed => {}
+                DetachReason::Signal(signal) => return Ok(Some(u8::try_from(128 + signal).unwrap_or(255))),
+                DetachReason::Closed => {}
             }
             let mut serving = Serving::default();
             stream = loop {
@@ -131,7 +131,7 @@ impl Attach {
     }
 
     /// Passes on what is typed and shows what comes.
-    fn stay(&mut self, stream: &UnixStream) -> io::Result<Left> {
+    fn stay(&mut self, stream: &UnixStream) -> io::Result<DetachReason> {
         let signals = [Signal::SIGWINCH, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
         let signals: SigSet = signals.into_iter().collect();
         signals.thread_block()?;
@@ -154,7 +154,7 @@ impl Attach {
                     nix::libc::SIGWINCH => send_size(stream),
                     signal => {
                         window.leave();
-                        return Ok(Left::Signal(signal));
+                        return Ok(DetachReason::Signal(signal));
                     }
                 }
             }
@@ -162,12 +162,12 @@ impl Attach {
                 let closed = !matches!(incoming.take(stream), Ok(1..));
                 while let Ok(Some((kind, bytes))) = incoming.next() {
                     if kind == wire::SHOWN && !window.show(&bytes) {
-                        return Ok(Left::Detached);
+                        return Ok(DetachReason::Detached);
                     }
                 }
                 if closed {
                     drop(terminal);
-                    return Ok(Left::Closed);
+                    return Ok(DetachReason::Closed);
                 }
             }
             if let Some(from) = input.filter(|_| typed) {
@@ -180,7 +180,7 @@ impl Attach {
                         let _ = write_all(stream, &wire::message(wire::KEYS, &passed));
                         if detaches {
                             window.leave();
-                            return Ok(Left::Detached);
+                            return Ok(DetachReason::Detached);
                         }
                     }
                     Err(_) => {}

@@ -11,7 +11,7 @@ use outlive::discovery::REGISTRY_VARIABLE;
 use outlive::error::Code;
 use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::lifecycle::OwnerEnd;
-use outlive::lifecycle::{Report, Verdict};
+use outlive::lifecycle::{Outcome, Report};
 use outlive::logs::{Growth, Stream};
 use outlive::ownership::Stop;
 use outlive::ownership::handle::RunHandle;
@@ -477,7 +477,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
         return Ended { end: Some(end), exit, talk: Some((code, why.clone())), unread: None };
     }
     let (end, talk) = match (&asked.stop, asked.signals.iter().find(died_of)) {
-        (Some(Stop::Cancelled(_)), _) => (Some(OwnerEnd::Finished(Verdict::Cancelled)), None),
+        (Some(Stop::Cancelled(_)), _) => (Some(OwnerEnd::Finished(Outcome::Cancelled)), None),
         (Some(Stop::TimedOut), _) => {
             let message = format!("it ran for longer than its timeout ({exit})");
             (Some(failed("timeout", message)), Some((Code::Refused, "the run timed out".into())))
@@ -489,7 +489,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
         (Some(Stop::Lost), _) => (None, Some((Code::Lost, "another worker owns the run now; it was stopped".into()))),
         (None, Some(signal)) => (Some(interrupted(Some(*signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
-            Exit::Code(0) => (Some(OwnerEnd::Finished(Verdict::SUCCEEDED)), None),
+            Exit::Code(0) => (Some(OwnerEnd::Finished(Outcome::SUCCEEDED)), None),
             Exit::Code(_) => (Some(failed("exit", exit.to_string())), None),
             Exit::Signal(_) => (Some(failed("signal", exit.to_string())), None),
         },
@@ -498,7 +498,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
 }
 
 fn failed(error_type: &str, error_message: String) -> OwnerEnd {
-    OwnerEnd::Finished(Verdict::Failed { error_type: error_type.into(), error_message })
+    OwnerEnd::Finished(Outcome::Failed { error_type: error_type.into(), error_message })
 }
 
 impl Ended {
@@ -532,7 +532,7 @@ impl Ended {
 
     /// It was killed because memory ran out.
     pub fn blame_memory(&mut self) {
-        if let Some(OwnerEnd::Finished(Verdict::Failed { .. })) = self.end {
+        if let Some(OwnerEnd::Finished(Outcome::Failed { .. })) = self.end {
             let exit = self.exit;
             self.end = Some(failed("oom", format!("it was killed because memory ran out ({exit})")));
         }

@@ -131,6 +131,11 @@ impl Started {
 impl Starting {
     /// Starts this program with these words to own a run, in a session of its own.
     pub fn begin(words: &[OsString], mask: &SigSet) -> std::io::Result<Self> {
+        Self::begin_with(words, mask, None)
+    }
+
+    /// Starts this program as [`Starting::begin`] does, with a descriptor that it finds under the number that it has here.
+    pub fn begin_with(words: &[OsString], mask: &SigSet, handed: Option<BorrowedFd<'_>>) -> std::io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let (mut argv, registry) = apart(words);
         argv.splice(1..1, [DETACHED.into(), theirs.as_raw_fd().to_string().into()]);
@@ -142,7 +147,7 @@ impl Starting {
         tree::keep_locks_to_ourselves();
         let environment = OF_THE_OTHER.iter().fold(Environment::own(), |own, name| own.with(name, None));
         let environment = registry.into_iter().fold(environment, |own, url| own.with(REGISTRY_VARIABLE, Some(url)));
-        let kept = [theirs.as_fd()];
+        let kept: Vec<_> = [theirs.as_fd()].into_iter().chain(handed).collect();
         let start = Start { argv: &argv, program: None, environment: &environment, mask, placed: &placed, kept: &kept };
         Ok(Self { listener: ours, pid: start.ourselves()? })
     }

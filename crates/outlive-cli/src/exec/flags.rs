@@ -13,8 +13,8 @@ use outlive::error::Error;
 use outlive::policy::{FailureClass, OnLeaseLoss, OrphanPolicy, Policy, TreePolicy};
 use outlive::registry::Registry;
 use outlive::run::{
-    Arg, Command, EnvMode, FIRST_PORT, InvalidTraceParent, Key, Output, Program, Spec, TRACE_VARIABLE, TraceParent,
-    Variables, Withheld,
+    Actor, Arg, Command, EnvMode, FIRST_PORT, InvalidTraceParent, Key, Output, Program, Spec, TRACE_VARIABLE,
+    TraceParent, Variables, Withheld,
 };
 use outlive::time::parse_duration;
 
@@ -214,7 +214,14 @@ impl SpecFlags {
 
     /// The spec that the flags and the configuration say.
     pub fn spec(&self, registry: &Registry, context: &Context) -> Result<Spec, Error> {
-        let mut spec = Spec::new(self.kind(), registry.me().clone());
+        Ok(Spec { created_by: registry.me().clone(), ..self.unsigned_spec(context)? })
+    }
+
+    /// The spec that the flags and the configuration say, without its author: the registry that the run is made in names
+    /// them.
+    pub fn unsigned_spec(&self, context: &Context) -> Result<Spec, Error> {
+        let unknown = Actor { user: String::new().into(), host: String::new().into(), pid: std::process::id() };
+        let mut spec = Spec::new(self.kind(), unknown);
         spec.name.clone_from(&self.name);
         for label in &self.labels {
             let (key, value) = parse_label(label)?;

@@ -9,7 +9,7 @@ use nix::libc;
 use outlive::error::{Code, Error};
 use outlive::id::RunId;
 use outlive::lifecycle::OwnerEnd;
-use outlive::lifecycle::{Refusal, Verdict};
+use outlive::lifecycle::{Outcome, Refusal};
 use outlive::logs::{Growth, LogPolicy, Stream};
 use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::registry::{CancelOptions, Registry, ResumeOptions};
@@ -161,6 +161,9 @@ pub fn changed_program(run: &Run) -> Option<String> {
     })
 }
 
+/// Records the end of a run in its own way, as a worker does that claims its next run with the same write.
+pub type RecordEnd<'a> = dyn FnMut(RunHandle, OwnerEnd, Exit) -> Result<Persisted, Error> + 'a;
+
 /// This process as the owner of runs that are commands, one after the other.
 pub struct Owning<'a> {
     /// Where they are on record.
@@ -181,10 +184,16 @@ pub struct Owning<'a> {
 
 impl Owning<'_> {
     /// Executes a run, again if it fails and its policy says so. Answers with how the command ended.
-    pub fn see_through(&mut self, mut handle: RunHandle, job: Job, mut report: Option<Report>) -> Exit {
+    pub fn see_through(
+        &mut self,
+        mut handle: RunHandle,
+        job: Job,
+        mut report: Option<Report>,
+        record: &mut RecordEnd<'_>,
+    ) -> Exit {
         loop {
             let (id, spec) = (handle.id(), handle.run().spec);
-            let exit = self.attempt(handle, &job, report.take());
+            let exit = self.attempt(handle, &job, report.take(), record);
             if self.stays && spec.policy.retry.on_failure && self.pending(id).is_some() {
                 // Its next attempt is claimed like any other run, and there may be others to do until it is due.
                 return exit;
@@ -203,7 +212,13 @@ impl Owning<'_> {
     }
 
     /// Starts the command, waits for it, and puts its end on record.
-    fn attempt(&mut self, handle: RunHandle, job: &Job, mut report: Option<Report>) -> Exit {
+    fn attempt(
+        &mut self,
+        handle: RunHandle,
+        job: &Job,
+        mut report: Option<Report>,
+        record: &mut RecordEnd<'_>,
+    ) -> Exit {
         let (registry, spec) = (self.registry, handle.run().spec);
         let recording = match spec.no_log || self.policy.cap == 0 {
             true => keep_no_log(registry, &handle),
@@ -241,11 +256,9 @@ impl Owning<'_> {
         let unread = ended.unread.take();
         let run = handle.run();
         let lost = leave_log(registry, &run, &recording);
-        let is_final = matches!(&ended.end, Some(OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled)));
+        let is_final = matches!(&ended.end, Some(OwnerEnd::Finished(Outcome::Succeeded { .. } | Outcome::Cancelled)));
         let recorded = match &ended.end {
-            Some(end) if self.stays || spec.policy.retry.on_failure => {
-                pollster::block_on(handle.end(end.clone(), Some(ended.exit)))
-            }
+            Some(end) if self.stays || spec.policy.retry.on_failure => record(handle, end.clone(), ended.exit),
             Some(end) => pollster::block_on(registry.finish_and_deregister(handle, end.clone(), Some(ended.exit))),
             None => Ok(Persisted::Committed),
         };
@@ -345,9 +358,14 @@ impl Owning<'_> {
     }
 }
 
+/// Records the end of a run and nothing else.
+pub fn record_end(handle: RunHandle, end: OwnerEnd, exit: Exit) -> Result<Persisted, Error> {
+    pollster::block_on(handle.end(None, end, Some(exit)))
+}
+
 /// Has this home remember an end that nothing leads back from, once the registry has it.
 pub fn note_final(registry: &Registry, id: RunId, end: Option<&OwnerEnd>, recorded: &Result<Persisted, Error>) {
-    let is_final = matches!(end, Some(OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled)));
+    let is_final = matches!(end, Some(OwnerEnd::Finished(Outcome::Succeeded { .. } | Outcome::Cancelled)));
     if is_final && matches!(recorded, Ok(Persisted::Committed)) {
         registry.note_final(id);
     }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outlive::logs::{Growth, LogWriter, Stream};
-use outlive::step::{Digesting, Outcome};
+use outlive::step::{Digesting, StepOutcome};
 
 /// The logs of the attempt, shared by the threads that copy its streams.
 #[derive(Clone)]
@@ -37,9 +37,9 @@ impl Recording {
     }
 
     /// What was written, if it was digested.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<StepOutcome> {
         let [stdout, stderr] = self.state().digests.take()?.map(Digesting::finish);
-        Some(Outcome::Output { stdout, stderr })
+        Some(StepOutcome::Output { stdout, stderr })
     }
 
     /// Keeps nothing, because of this.

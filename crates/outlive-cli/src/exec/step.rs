@@ -13,7 +13,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::sys::signal::{SigSet, Signal};
 use outlive::error::Error;
 use outlive::lifecycle::OwnerEnd;
-use outlive::lifecycle::{Report, Verdict};
+use outlive::lifecycle::{Outcome, Report};
 use outlive::logs::LogPolicy;
 use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::ownership::steps::Next;
@@ -67,7 +67,7 @@ pub fn command() -> Command {
 }
 
 /// What is to be done.
-enum Begun {
+enum StepExecution {
     /// What an earlier attempt wrote is to be repeated.
     Replayed(Box<Run>),
     /// The command is to be run.
@@ -99,11 +99,11 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     let begun =
         context.log_policy().and_then(|policy| Ok((policy, pollster::block_on(begin(&input, context, fingerprint))?)));
     match begun {
-        Ok((_, (registry, Begun::Replayed(original)))) => {
+        Ok((_, (registry, StepExecution::Replayed(original)))) => {
             let _ = replaying.thread_set_mask();
             replay::write(&registry, &original)
         }
-        Ok((policy, (registry, Begun::Live(handle)))) => {
+        Ok((policy, (registry, StepExecution::Live(handle)))) => {
             let exit = supervise(&registry, *handle, input.argv, &policy, &mut signals, json);
             pollster::block_on(registry.close());
             child::exit(exit)
@@ -139,7 +139,7 @@ async fn begin(
     input: &Step,
     context: &Context,
     (id, epoch, mut fingerprint): (outlive::id::RunId, outlive::id::Epoch, Fingerprint),
-) -> Result<(Registry, Begun), Error> {
+) -> Result<(Registry, StepExecution), Error> {
     let registry = context.for_report(&id.to_string()).await?;
     let attempt = registry.attempt(id, epoch).await?;
     for name in input.inputs.iter().filter_map(|input| Input::from(input.as_os_str()).step()) {
@@ -165,9 +165,9 @@ async fn begin(
     let begun = match next {
         Next::Replay(original) => {
             registry.replay_step(&attempt, spec, original).await?;
-            Begun::Replayed(Box::new(original.clone()))
+            StepExecution::Replayed(Box::new(original.clone()))
         }
-        Next::Live { .. } => Begun::Live(Box::new(registry.start_step(&attempt, spec).await?)),
+        Next::Live { .. } => StepExecution::Live(Box::new(registry.start_step(&attempt, spec).await?)),
     };
     Ok((registry, begun))
 }
@@ -200,10 +200,10 @@ fn supervise(
     let lost = leave_log(registry, &handle.run(), &recording);
     let recorded = match &ended.end {
         Some(end) => {
-            let has_succeeded = *end == OwnerEnd::Finished(Verdict::SUCCEEDED);
+            let has_succeeded = *end == OwnerEnd::Finished(Outcome::SUCCEEDED);
             let report = outcome.filter(|_| has_succeeded);
             let report = report.map(|outcome| Report { checkpoint: Some(outcome), ..Report::default() });
-            pollster::block_on(handle.end_with(report, end.clone(), Some(ended.exit)))
+            pollster::block_on(handle.end(report, end.clone(), Some(ended.exit)))
         }
         None => Ok(Persisted::Committed),
     };

@@ -12,7 +12,7 @@ use outlive::ownership::reaper::Reaper;
 use outlive::registry::{Registry, ResumeOptions};
 
 use super::detach::Report;
-use super::own::{Job, Owning};
+use super::own::{Job, Owning, record_end};
 use super::signals::Signals;
 use super::{child, hooks, tree};
 use crate::call::Context;
@@ -65,7 +65,7 @@ pub fn run(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option
                 stays: false,
                 growth: None,
             };
-            let exit = owning.see_through(handle, job, Some(report));
+            let exit = owning.see_through(handle, job, Some(report), &mut record_end);
             pollster::block_on(registry.close());
             child::status(exit)
         }

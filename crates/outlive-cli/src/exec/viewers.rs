@@ -17,12 +17,13 @@ use outlive::registry::Registry;
 use outlive::run::Run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{SocketFlags, SocketType};
 use rustix::process::{Signal, kill_process_group};
 
 use super::attach::wire::{self, Incoming};
 use super::pty::Screen;
 use super::recording::Recording;
+use super::sockets;
 
 /// How much of what was shown last is shown to a new viewer.
 const RECENT: usize = 32 << 10;
@@ -50,8 +51,7 @@ impl Door {
     /// Opens it beside the run. Where that cannot be, no viewer comes.
     pub fn open(registry: &Registry, run: &Run) -> Option<Self> {
         let (dir, name) = registry.local()?.terminal(run).ok()?;
-        let socket = wire::listen(&dir, &name).ok()?;
-        super::streams::set_waiting(&socket, false).ok()?;
+        let socket = sockets::listen(&dir, &name, SocketType::STREAM).ok()?;
         Some(Self { socket, dir, name })
     }
 
@@ -59,7 +59,7 @@ impl Door {
     pub fn accept(&self, room: usize) -> impl Iterator<Item = UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let come = std::iter::from_fn(move || rustix::net::accept_with(&self.socket, flags).ok());
-        come.filter(|socket| wire::is_this_user(socket))
+        come.filter(|socket| sockets::peer(socket).is_some())
             .enumerate()
             .filter(move |(place, _)| *place < room)
             .map(|(_, socket)| socket.into())

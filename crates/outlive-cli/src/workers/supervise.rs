@@ -4,8 +4,8 @@
 //! supervisor becomes of no other process. It is woken by what happens: an owner that ends, a registry that is written,
 //! a time that comes.
 
-mod chores;
 mod found;
+mod maintenance;
 mod owners;
 #[cfg(feature = "object")]
 mod sweeping;
@@ -31,7 +31,7 @@ use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use self::chores::Chores;
+use self::maintenance::Maintenance;
 use self::owners::OwnerProcesses;
 use crate::call::{Context, SCHEMA, fail};
 use crate::exec::descriptors::wait_for;
@@ -104,7 +104,7 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         bell: None,
         engine: Supervisor::default(),
         owners: OwnerProcesses::new(voice),
-        chores: Chores::new(
+        maintenance: Maintenance::new(
             retention,
             #[cfg(feature = "object")]
             sweeps,
@@ -136,7 +136,7 @@ struct Supervising<'a> {
     bell: Option<WorkReady>,
     engine: Supervisor,
     owners: OwnerProcesses<'a>,
-    chores: Chores,
+    maintenance: Maintenance,
 }
 
 /// What ended a wait.
@@ -206,7 +206,7 @@ impl Supervising<'_> {
     /// Looks at everything once. Answers with how long it is until something is due by the clock.
     fn pass(&mut self) -> Result<Duration, Error> {
         let next = pollster::block_on(self.engine.pass(self.registry, &mut self.owners))?;
-        self.do_chores()?;
+        self.maintain()?;
         Ok(next)
     }
 
@@ -245,8 +245,8 @@ impl Supervising<'_> {
         }
     }
 
-    /// Waits until something happens, for at most `patience`.
-    fn wait(&mut self, patience: Duration, other: Option<&OwnedFd>) -> Woken {
+    /// Waits until something happens, for at most `timeout`.
+    fn wait(&mut self, timeout: Duration, other: Option<&OwnedFd>) -> Woken {
         let watch = self.watch.as_ref().map(AsFd::as_fd);
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd()];
         fds.extend(self.engine.maintenance().owners());
@@ -255,7 +255,7 @@ impl Supervising<'_> {
         let urgent = fds.len();
         fds.extend(watch);
         fds.extend(self.bell.as_ref().map(AsFd::as_fd));
-        let ready = ready(&fds, patience);
+        let ready = ready(&fds, timeout);
         let at_once = ready.iter().any(|place| (1..urgent).contains(place));
         if let Some(bell) = &self.bell {
             bell.forget();
@@ -267,9 +267,9 @@ impl Supervising<'_> {
     }
 
     /// The same, whatever is written meanwhile.
-    fn wait_without_watch(&mut self, patience: Duration) -> Woken {
+    fn wait_without_watch(&mut self, timeout: Duration) -> Woken {
         let watch = self.watch.take();
-        let woken = self.wait(patience, None);
+        let woken = self.wait(timeout, None);
         self.watch = watch;
         woken
     }
@@ -306,9 +306,9 @@ impl Voice<'_> {
     }
 }
 
-/// The places of those that can be read, after a wait of at most `patience`.
-fn ready(fds: &[BorrowedFd<'_>], patience: Duration) -> Vec<usize> {
-    let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+/// The places of those that can be read, after a wait of at most `timeout`.
+fn ready(fds: &[BorrowedFd<'_>], timeout: Duration) -> Vec<usize> {
+    let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
     let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let _ = poll(&mut fds, Some(&limit));
     fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(place, _)| place).collect()

@@ -1,27 +1,32 @@
 //! `outlive work`: executes what waits in the queue.
 //!
-//! Each slot is a process of its own, a hand, that claims one run after the other and owns it while it lasts. The
-//! process that called only listens: if it is killed, its hands finish what they are at and end.
+//! Each slot is a process of its own that claims one run after the other and owns it while it lasts. The
+//! process that called only listens: if it is killed, its slots finish their runs and end.
 
-mod hand;
+mod busy;
+mod slot;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use nix::libc;
 use nix::sys::signal::SigSet;
+use outlive::discovery::Location;
 use outlive::error::{Code, Error};
+use outlive::registry::Registry;
 use outlive::run::NAME_LIMIT;
 use outlive::time::{Clock, SystemClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-pub use self::hand::{HAND, hand, hand_command};
+use self::busy::BusyIntake;
+pub use self::slot::{SLOT, slot, slot_command};
 use crate::call::codes::status;
 use crate::call::{Context, SCHEMA, fail};
 use crate::exec::collect_ended;
@@ -30,10 +35,11 @@ use crate::exec::detach::Starting;
 use crate::exec::signals::Signals;
 use crate::lookup::serving::for_handler;
 use crate::ui::{plain, say_line, talk};
+use crate::workers::socket::Settings;
 
 /// The verb.
 pub const NAME: &str = "work";
-/// How long a hand that was killed is mourned before another takes its place.
+/// How long to wait after a slot was killed before another takes its place.
 const REST: Duration = Duration::from_secs(1);
 /// The most runs that are left and warned of one by one.
 const WARNINGS: usize = 5;
@@ -88,17 +94,27 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
         Ok(signals) => signals,
         Err(error) => return fail(&Error::Invalid(format!("signals cannot be waited for: {error}")), json),
     };
-    // It is made, and its problems are reported, before any hand meets it.
+    // It is made, and its problems are reported, before any slot meets it.
     let named: Vec<String> = matches.get_many("registry").into_iter().flatten().cloned().collect();
-    let registries = match pollster::block_on(opened(context, &named)) {
-        Ok(registries) => registries,
+    // As they are before they are read.
+    let settings = match context.location() {
+        Ok(Location::Directory(path)) => Some(Settings::of(&path)),
+        _ => None,
+    };
+    let (registries, registry) = match pollster::block_on(opened(context, &named)) {
+        Ok(opened) => opened,
         Err(error) => return fail(&error, json),
     };
-    let words = hand::words(&registries, &input.kinds, input.name.as_deref(), input.drain, json);
+    // One that ends with the queue is not there for what is added later.
+    let listening = registry.zip(settings).filter(|_| !input.drain);
+    let intake = listening.and_then(|(registry, files)| BusyIntake::open(registry, files, input.kinds.clone()));
+    let listener = intake.as_ref().map(BusyIntake::number);
+    let words = slot::words(&registries, &input.kinds, input.name.as_deref(), input.drain, listener);
     let mut worker = Worker {
         words,
         signals,
-        hands: Vec::new(),
+        intake,
+        slots: Vec::new(),
         asked: 0,
         json,
         failed: 0,
@@ -120,13 +136,13 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool, mask: SigSet) ->
     }
 }
 
-/// The URLs of the registries to claim from, made where they are missing. Of several, those that cannot be reached now are
-/// claimed from when they can.
-async fn opened(context: &Context, named: &[String]) -> Result<Vec<String>, Error> {
+/// The URLs of the registries to claim from, made where they are missing, and the only one. Of several, those that cannot be
+/// reached now are claimed from when they can.
+async fn opened(context: &Context, named: &[String]) -> Result<(Vec<String>, Option<Registry>), Error> {
     if named.len() < 2 {
-        let url = context.registry().await?.url().to_owned();
+        let registry = context.registry().await?;
         context.keep_history().await?;
-        return Ok(vec![url]);
+        return Ok((vec![registry.url().to_owned()], Some(registry)));
     }
     let mut urls = Vec::new();
     for url in named {
@@ -145,19 +161,21 @@ async fn opened(context: &Context, named: &[String]) -> Result<Vec<String>, Erro
             Err(error) => return Err(error),
         }
     }
-    Ok(urls)
+    Ok((urls, None))
 }
 
 struct Worker {
     words: Vec<std::ffi::OsString>,
     signals: Signals,
-    hands: Vec<Hand>,
+    /// Where callers ask for runs, until it is asked to end.
+    intake: Option<BusyIntake>,
+    slots: Vec<SlotProcess>,
     /// How often it was asked to end.
     asked: u32,
     json: bool,
     executed: usize,
     failed: usize,
-    /// One of its hands could not go on.
+    /// One of its slots could not go on.
     refused: bool,
     /// It ends once nothing is left that it can execute.
     drains: bool,
@@ -168,9 +186,11 @@ struct Worker {
 }
 
 /// A process that executes runs, as seen by its parent.
-struct Hand {
+struct SlotProcess {
     pid: Pid,
     said: BufReader<UnixStream>,
+    /// It executes a run.
+    is_busy: bool,
     /// It has nothing more to do, and said so.
     done: bool,
 }
@@ -224,55 +244,71 @@ impl Worker {
         for _ in 0..slots {
             self.add_hand()?;
         }
-        while !self.hands.is_empty() {
-            let spoke = self.wait();
+        while !self.slots.is_empty() {
+            let (spoke, is_asked) = self.wait();
             self.heed_signals();
             // From the last one on, so that those before keep their places.
             for place in spoke.into_iter().rev() {
                 self.listen(place)?;
+            }
+            // A slot that is free by now makes the run with fewer commits.
+            if is_asked
+                && self.is_busy()
+                && let Some(intake) = &self.intake
+            {
+                intake.enqueue();
             }
         }
         Ok(())
     }
 
     fn add_hand(&mut self) -> std::io::Result<()> {
-        let hand = Starting::begin(&self.words, &SigSet::empty())?;
-        let (pid, stream) = (hand.pid, hand.into_stream());
-        self.hands.push(Hand { pid, said: BufReader::new(stream), done: false });
+        let slot = Starting::begin_with(&self.words, &SigSet::empty(), self.intake.as_ref().map(AsFd::as_fd))?;
+        let (pid, stream) = (slot.pid, slot.into_stream());
+        self.slots.push(SlotProcess { pid, said: BufReader::new(stream), is_busy: false, done: false });
         Ok(())
     }
 
-    /// Waits for a signal or a hand. Answers with the places of the hands that have something to say.
-    fn wait(&self) -> Vec<usize> {
-        let hands = self.hands.iter().map(|hand| PollFd::new(hand.said.get_ref(), PollFlags::IN));
-        let mut fds: Vec<PollFd<'_>> = [PollFd::new(&self.signals, PollFlags::IN)].into_iter().chain(hands).collect();
+    /// Waits for a signal, a slot, or a caller where every slot is busy. Answers with the places of the slots that have
+    /// something to say, and whether there is a caller.
+    fn wait(&self) -> (Vec<usize>, bool) {
+        let slots = self.slots.iter().map(|slot| PollFd::new(slot.said.get_ref(), PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [PollFd::new(&self.signals, PollFlags::IN)].into_iter().chain(slots).collect();
+        fds.extend(self.intake.iter().filter(|_| self.is_busy()).map(|intake| PollFd::new(intake, PollFlags::IN)));
         let _ = poll(&mut fds, None);
-        let spoke = fds[1..].iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
-        spoke.map(|(place, _)| place).collect()
+        let (slots, callers) = fds[1..].split_at(self.slots.len());
+        let spoke = slots.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+        (spoke.map(|(place, _)| place).collect(), callers.iter().any(|fd| !fd.revents().is_empty()))
+    }
+
+    /// Whether no slot is free.
+    fn is_busy(&self) -> bool {
+        self.slots.iter().all(|slot| slot.is_busy)
     }
 
     /// First nothing more is claimed; then what runs is stopped.
     fn ask_to_end(&mut self) {
         self.asked += 1;
+        self.intake = None;
         if self.asked == 1 {
             talk("outlive: claims nothing more, and ends with what runs; once more to stop that too\n");
         }
-        for hand in &self.hands {
+        for slot in &self.slots {
             if self.asked == 1 {
                 // One that cannot be reached has ended.
-                let _ = hand.said.get_ref().shutdown(std::net::Shutdown::Write);
+                let _ = slot.said.get_ref().shutdown(std::net::Shutdown::Write);
             } else {
-                let _ = kill_process(hand.pid, Signal::TERM);
+                let _ = kill_process(slot.pid, Signal::TERM);
             }
         }
     }
 
     fn listen(&mut self, place: usize) -> std::io::Result<()> {
         loop {
-            let hand = &mut self.hands[place];
+            let slot = &mut self.slots[place];
             let mut line = String::new();
-            if hand.said.read_line(&mut line).unwrap_or(0) == 0 {
-                let gone = self.hands.remove(place);
+            if slot.said.read_line(&mut line).unwrap_or(0) == 0 {
+                let gone = self.slots.remove(place);
                 if !gone.done && self.asked == 0 {
                     talk("outlive: a worker was killed; another takes its place\n");
                     self.rest();
@@ -284,8 +320,13 @@ impl Worker {
                 return Ok(());
             }
             let said: Value = serde_json::from_str(&line).unwrap_or_default();
-            hand.done |= said["event"] == "done";
-            let more = !hand.said.buffer().is_empty();
+            slot.done |= said["event"] == "done";
+            match said["event"].as_str() {
+                Some("started") => slot.is_busy = true,
+                Some("ended" | "again") => slot.is_busy = false,
+                _ => {}
+            }
+            let more = !slot.said.buffer().is_empty();
             self.tell(&said);
             if !more {
                 return Ok(());

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketFlags, SocketType};
+
+use crate::exec::sockets;
 
 /// What was typed, to the owner.
 pub const KEYS: u8 = b'k';
@@ -73,38 +74,9 @@ impl Incoming {
     }
 }
 
-/// A name below an open directory. A path would be too long for a socket where a repository lies deep.
-fn address(dir: &OwnedFd, name: &Path) -> io::Result<SocketAddrUnix> {
-    use std::os::fd::AsRawFd;
-    Ok(SocketAddrUnix::new(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))?)
-}
-
-fn socket() -> io::Result<OwnedFd> {
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
-}
-
-/// A socket of this name that only this user may open, in place of one that was left there.
-pub fn listen(dir: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
-    const WAITING: i32 = 16;
-    let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
-    let socket = socket()?;
-    // Before it has a name: no moment exists in which others may.
-    rustix::fs::fchmod(&socket, Mode::from_raw_mode(0o600))?;
-    rustix::net::bind(&socket, &address(dir, name)?)?;
-    rustix::net::listen(&socket, WAITING)?;
-    Ok(socket)
-}
-
 /// The way to the process that listens at this name, if it is this user's.
 pub fn connect(dir: &OwnedFd, name: &Path) -> io::Result<UnixStream> {
-    let socket = socket()?;
-    rustix::net::connect(&socket, &address(dir, name)?)?;
-    if is_this_user(&socket) { Ok(socket.into()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-}
-
-/// Whether the process at the other end is of this user.
-pub fn is_this_user(socket: impl std::os::fd::AsFd) -> bool {
-    rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    Ok(sockets::connect(dir, name, SocketType::STREAM, SocketFlags::empty())?.into())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use outlive::logs::{LogReader, Part, Stream};
 use outlive::registry::Registry;
 use outlive::run::Run;
-use outlive::step::{Content, Digesting, Outcome};
+use outlive::step::{Content, Digesting, StepOutcome};
 use rustix::io::Errno;
 
 use super::super::streams::write_all;
@@ -14,7 +14,7 @@ use crate::ui::talk;
 
 /// Whether all that the step wrote is there as it was. A log is capped, masked, not synced, and may be removed.
 pub fn is_possible(registry: &Registry, step: &Run) -> bool {
-    let Some(Outcome::Output { stdout, stderr }) = Outcome::of(step) else { return false };
+    let Some(StepOutcome::Output { stdout, stderr }) = StepOutcome::of(step) else { return false };
     let is_kept = |stream: Stream, content: &Content| digest(registry, step, stream).as_ref() == Some(content);
     is_kept(Stream::Out, &stdout) && is_kept(Stream::Err, &stderr)
 }

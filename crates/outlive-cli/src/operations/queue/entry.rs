@@ -11,7 +11,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::{Epoch, RunId};
 use outlive::index::SourceAddress;
-use outlive::lifecycle::Verdict;
+use outlive::lifecycle::Outcome;
 use outlive::lifecycle::health::{RunStatus, see};
 use outlive::policy::{Lease, OrphanPolicy};
 use outlive::registry::{EXTERNAL_KIND, ExternalLease, Registry};
@@ -71,7 +71,7 @@ impl EntryFlags {
         }
     }
 
-    /// The same spec, as an entry.
+    /// Makes an entry of a spec.
     pub fn entry(&self, spec: Spec) -> Result<Spec, Error> {
         self.check()?;
         let repo = match &self.repo {
@@ -155,7 +155,7 @@ impl EntryView {
             run: label("run"),
             repo: label("repo"),
             note: label("note"),
-            priority: run.spec.priority,
+            priority: run.priority(),
             attempt: run.attempt,
             epoch: run.epoch.0,
             enqueued_at: run.created_at,
@@ -340,11 +340,11 @@ impl Operate for Done {
 
     async fn operate(self, context: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(context, &self.entry).await?;
-        let verdict = match self.failed {
-            Some(error_message) => Verdict::Failed { error_type: "entry".into(), error_message },
-            None => Verdict::SUCCEEDED,
+        let outcome = match self.failed {
+            Some(error_message) => Outcome::Failed { error_type: "entry".into(), error_message },
+            None => Outcome::SUCCEEDED,
         };
-        let run = registry.finish_external(id, Epoch(self.epoch), verdict, None).await?;
+        let run = registry.finish_external(id, Epoch(self.epoch), outcome, None).await?;
         changed(&run, "is", run.cancel.is_some())
     }
 }

@@ -79,14 +79,14 @@ pub struct Queued {
 
 /// The parts of a queue, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum QueuePart {
     Running,
     Waiting,
     WaitingEntries,
     HandedOut,
 }
 
-impl Part {
+impl QueuePart {
     const ALL: [Self; 4] = [Self::Running, Self::Waiting, Self::WaitingEntries, Self::HandedOut];
 
     fn letter(self) -> char {
@@ -121,7 +121,7 @@ impl Part {
 
 /// Where a page begins: behind a run of a part, or with the part.
 struct QueueCursor {
-    part: Part,
+    part: QueuePart,
     after: Option<Cursor>,
 }
 
@@ -137,7 +137,7 @@ impl FromStr for QueueCursor {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let (letter, after) = text.split_once('.').map_or((text, None), |(letter, after)| (letter, Some(after)));
-        let part = Part::ALL.into_iter().find(|part| part.letter().to_string() == letter);
+        let part = QueuePart::ALL.into_iter().find(|part| part.letter().to_string() == letter);
         let after = after.map(str::parse).transpose();
         match (part, after) {
             (Some(part), Ok(after)) => Ok(Self { part, after }),
@@ -156,7 +156,8 @@ impl Operate for List {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
-        let first = self.after.as_deref().map_or(Ok(QueueCursor { part: Part::Running, after: None }), str::parse)?;
+        let first =
+            self.after.as_deref().map_or(Ok(QueueCursor { part: QueuePart::Running, after: None }), str::parse)?;
         let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
         let repo = self.repo.as_ref().map(canonical);
         let here = context.existing().await?;
@@ -176,8 +177,8 @@ impl Operate for List {
         }
         let mut left = self.limit;
         let mut scheduled = None;
-        for part in Part::ALL.into_iter().skip_while(|part| *part != first.part) {
-            let is_entry = matches!(part, Part::WaitingEntries | Part::HandedOut);
+        for part in QueuePart::ALL.into_iter().skip_while(|part| *part != first.part) {
+            let is_entry = matches!(part, QueuePart::WaitingEntries | QueuePart::HandedOut);
             let Some(registry) = (if is_entry { &home } else { &here }) else { continue };
             let after = first.after.filter(|_| part == first.part);
             let view = match context.form() {
@@ -187,14 +188,14 @@ impl Operate for List {
             let order = if is_entry { QueueOrder::read()?.into() } else { Order::Claim };
             let place = (part, order, after);
             let next = take(registry, place, &mut left, (repo.as_deref(), &self.status), |seen| match part {
-                Part::Running => page.running.push(view(&seen, registry)),
-                Part::Waiting => {
+                QueuePart::Running => page.running.push(view(&seen, registry)),
+                QueuePart::Waiting => {
                     if is_scheduled(&seen.run) {
                         scheduled.get_or_insert_with(|| seen.run.clone());
                     }
                     page.waiting.push(view(&seen, registry));
                 }
-                Part::WaitingEntries | Part::HandedOut => {
+                QueuePart::WaitingEntries | QueuePart::HandedOut => {
                     page.entries.extend(EntryView::seen(&seen));
                 }
             });
@@ -233,7 +234,7 @@ async fn entries_registry(context: &Context) -> Result<Option<Registry>, Error> 
 /// Hands over up to `left` runs of a part of the queue, and answers where the next begin, if there are any.
 async fn take(
     registry: &Registry,
-    (part, order, mut after): (Part, Order, Option<Cursor>),
+    (part, order, mut after): (QueuePart, Order, Option<Cursor>),
     left: &mut usize,
     (repo, statuses): (Option<&str>, &[String]),
     mut keep: impl FnMut(RunStatus),

@@ -31,31 +31,32 @@ impl Supervising<'_> {
     /// Says what the last sweep came to, and begins the next where it is due.
     pub(super) fn sweep_when_due(&mut self, now: Duration) -> Result<(), Error> {
         self.tell_swept(false);
-        let Sweeping { sweeps, begun, thread } = &self.chores.sweeping;
+        let Sweeping { sweeps, begun, thread } = &self.maintenance.sweeping;
         if let Some(every) = sweeps.every
             && thread.is_none()
             && begun.is_none_or(|last| now.saturating_sub(last) >= every)
             && swept::since(self.registry, self.registry.clock().now()).is_none_or(|ago| ago >= every)
         {
-            self.chores.sweeping.begun = Some(now);
+            self.maintenance.sweeping.begun = Some(now);
             self.begin_sweep()?;
         }
         Ok(())
     }
 
     fn begin_sweep(&mut self) -> Result<(), Error> {
-        let (registry, spare) = (self.registry.again(), self.chores.sweeping.sweeps.spare());
-        let registry = registry.naming_artifacts(self.chores.sweeping.sweeps.locations(self.registry.url())?);
+        let (registry, spare) = (self.registry.again(), self.maintenance.sweeping.sweeps.spare());
+        let registry = registry.naming_artifacts(self.maintenance.sweeping.sweeps.locations(self.registry.url())?);
         let work = move || pollster::block_on(sweep(&registry, &spare));
         let thread = std::thread::Builder::new().name("outlive-sweep".into()).spawn(work);
         let failed = |error: std::io::Error| Error::Invalid(format!("no thread for the sweep: {error}"));
-        self.chores.sweeping.thread = Some(thread.map_err(failed)?);
+        self.maintenance.sweeping.thread = Some(thread.map_err(failed)?);
         Ok(())
     }
 
     /// Says what a sweep came to that has ended; with `waits` whenever it ends.
     pub(super) fn tell_swept(&mut self, waits: bool) {
-        let Some(sweeping) = self.chores.sweeping.thread.take_if(|sweeping| waits || sweeping.is_finished()) else {
+        let Some(sweeping) = self.maintenance.sweeping.thread.take_if(|sweeping| waits || sweeping.is_finished())
+        else {
             return;
         };
         let report = match sweeping.join() {

@@ -12,7 +12,7 @@ use outlive::logs::LogPolicy;
 use outlive::registry::{Registry, WorkReady};
 use outlive::time::{Clock, SystemClock};
 
-use super::{Flags, Hand, LOOK_EVERY, Said};
+use super::{Flags, LOOK_EVERY, Said, WorkSlot};
 use crate::call::Context;
 use crate::exec::descriptors::wait_for;
 use crate::exec::signals::Signals;
@@ -30,7 +30,7 @@ struct Place {
 /// What the slot does in one registry.
 struct Visit<'a> {
     place: &'a Place,
-    hand: Option<Hand<'a>>,
+    slot: Option<WorkSlot<'a>>,
     bell: Option<WorkReady>,
     /// When it is tried again, in time awake.
     retry_at: Duration,
@@ -45,7 +45,7 @@ pub(super) fn rotate(urls: &[String], flags: &Flags, signals: Signals, said: &Sa
         let context = Context::new(Some(url.clone()));
         places.push(Place { policy: context.log_policy()?, context, registry: OnceCell::new() });
     }
-    let visit = |place| Visit { place, hand: None, bell: None, retry_at: Duration::ZERO, failures: 0 };
+    let visit = |place| Visit { place, slot: None, bell: None, retry_at: Duration::ZERO, failures: 0 };
     let mut rotation = Rotation { visits: places.iter().map(visit).collect(), flags, signals, said, first: 0 };
     let worked = rotation.work();
     drop(rotation);
@@ -71,11 +71,11 @@ impl Rotation<'_> {
                 return Ok(());
             }
             let now = SystemClock.awake();
-            let (count, mut patience, mut has_executed) = (self.visits.len(), LOOK_EVERY, false);
+            let (count, mut timeout, mut has_executed) = (self.visits.len(), LOOK_EVERY, false);
             for turn in 0..count {
                 let at = (self.first + turn) % count;
                 if self.visits[at].retry_at > now {
-                    patience = patience.min(self.visits[at].retry_at.saturating_sub(now));
+                    timeout = timeout.min(self.visits[at].retry_at.saturating_sub(now));
                     continue;
                 }
                 match self.visit(at) {
@@ -84,7 +84,7 @@ impl Rotation<'_> {
                         has_executed = true;
                         break;
                     }
-                    Ok(Some(wait)) => patience = patience.min(wait),
+                    Ok(Some(wait)) => timeout = timeout.min(wait),
                     Err(Error::Store(error)) if error.is_transient() => self.visits[at].pause(self.said, &error),
                     Err(error) => return Err(error),
                 }
@@ -97,43 +97,44 @@ impl Rotation<'_> {
             }
             let bells = self.visits.iter().filter_map(|visit| visit.bell.as_ref()).map(|bell| bell as &dyn AsFd);
             let fds: Vec<&dyn AsFd> = [&self.said.0 as &dyn AsFd, &self.signals].into_iter().chain(bells).collect();
-            wait_for(&fds, patience);
+            wait_for(&fds, timeout);
         }
     }
 
     /// Executes the next run of a registry. Where there is none: for how long none is expected.
     fn visit(&mut self, at: usize) -> Result<Option<Duration>, Error> {
         let visit = &mut self.visits[at];
-        if visit.hand.is_none() {
+        if visit.slot.is_none() {
             visit.open(self.flags, &self.signals, self.said)?;
         }
-        let Some(hand) = &mut visit.hand else { return Ok(Some(LOOK_EVERY)) };
+        let Some(slot) = &mut visit.slot else { return Ok(Some(LOOK_EVERY)) };
         let is_notified = visit.bell.as_ref().is_some_and(WorkReady::forget);
-        let claimed = hand.claim(is_notified)?;
+        let claimed = slot.claim(is_notified)?;
         visit.failures = 0;
         let Some(handle) = claimed else {
-            let patience = hand.patience(visit.bell.is_some())?;
-            hand.woken = true;
+            let timeout = slot.timeout(visit.bell.is_some())?;
+            slot.woken = true;
             // No notification wakes a slot that waits for a registry in a directory.
-            return Ok(Some(if visit.bell.is_some() { patience } else { patience.min(LOOK_EVERY) }));
+            return Ok(Some(if visit.bell.is_some() { timeout } else { timeout.min(LOOK_EVERY) }));
         };
-        hand.maintains = None;
-        hand.execute(handle)?;
+        slot.maintains = None;
+        // The next run is another registry's.
+        slot.execute(handle, false)?;
         Ok(None)
     }
 
     /// Whether nothing is left in any registry that waits for a worker alone. Of one that cannot be reached this is unknown.
     fn is_drained(&mut self) -> Result<bool, Error> {
         for visit in &mut self.visits {
-            let Some(hand) = visit.hand.as_mut().filter(|_| visit.failures == 0) else { return Ok(false) };
-            let waiting = match pollster::block_on(hand.registry.waiting()) {
+            let Some(slot) = visit.slot.as_mut().filter(|_| visit.failures == 0) else { return Ok(false) };
+            let waiting = match pollster::block_on(slot.registry.waiting()) {
                 Err(Error::Store(error)) if error.is_transient() => return Ok(false),
                 waiting => waiting?,
             };
-            if hand.is_anything_left(&waiting)? {
+            if slot.is_anything_left(&waiting)? {
                 return Ok(false);
             }
-            hand.tell_left(&waiting);
+            slot.tell_left(&waiting);
         }
         Ok(true)
     }
@@ -150,7 +151,7 @@ impl<'a> Visit<'a> {
         let failed = |error| Error::Invalid(format!("signals cannot be waited for: {error}"));
         let stream = said.0.try_clone().map_err(|error| Error::Invalid(error.to_string()))?;
         let signals = signals.another().map_err(failed)?;
-        self.hand = Some(Hand::new(registry, &place.policy, signals, flags.clone(), Said(stream)));
+        self.slot = Some(WorkSlot::new(registry, &place.policy, signals, flags.clone(), Said(stream)));
         self.bell = registry.bell();
         let _ = pollster::block_on(registry.announce());
         Ok(())

@@ -1,12 +1,13 @@
-//! A hand: a process that executes one run after the other.
+//! A slot: a process that executes one run after the other.
 
+mod intake;
 mod rotation;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use outlive::engine::claims::Claims;
 use outlive::engine::maintenance::Maintenance;
 use outlive::error::Error;
 use outlive::id::{Entropy, RunId, SystemEntropy};
+use outlive::lifecycle::OwnerEnd;
 use outlive::logs::LogPolicy;
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::{Registry, WorkReady};
@@ -28,19 +30,21 @@ use outlive::store::postgres;
 use outlive::store::sqlite::{SqliteStore, Topic, Watch};
 use serde_json::{Value, json};
 
+use self::intake::Intake;
 use crate::call::Context;
 use crate::exec::descriptors::wait_for;
 use crate::exec::detach::Report;
 use crate::exec::hooks;
-use crate::exec::own::{Job, Owning};
+use crate::exec::own::{Job, Owning, record_end};
 use crate::exec::signals::Signals;
 use crate::lookup::serving::is_for_handler;
 use crate::ui::run_view::RunView;
+use crate::workers::socket::{Caller, WorkerAnswer};
 
-/// The word by which this program knows that it is to be a hand.
-pub const HAND: &str = "__hand";
+/// The word by which this program knows that it is to be a slot.
+pub const SLOT: &str = "__slot";
 
-/// How long a hand that finds nothing waits before it looks again, where nothing wakes it.
+/// How long a slot that finds nothing waits before it looks again, where nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often it asks where a notification may have been lost.
 const ASK_EVERY: Duration = Duration::from_secs(5);
@@ -63,8 +67,9 @@ struct Flags {
     name: Option<String>,
     #[arg(long)]
     drain: bool,
+    /// The descriptor of the socket that callers add runs at.
     #[arg(long)]
-    say_starts: bool,
+    listener: Option<String>,
     /// The registry that is named is several, a line each.
     #[arg(long)]
     several: bool,
@@ -77,24 +82,25 @@ impl Flags {
     }
 }
 
-/// The words by which this program becomes a hand, which says when runs start if its parent wants to know.
+/// The words by which this program becomes a slot.
 pub fn words(
     registries: &[String],
     kinds: &[String],
     name: Option<&str>,
     drain: bool,
-    say_starts: bool,
+    listener: Option<RawFd>,
 ) -> Vec<OsString> {
     let kinds = kinds.iter().flat_map(|kind| ["--kind".into(), OsString::from(kind)]);
     let name = name.map(|name| format!("--name={name}").into());
-    let flags = [(drain, "--drain"), (say_starts, "--say-starts"), (registries.len() > 1, "--several")];
+    let flags = [(drain, "--drain"), (registries.len() > 1, "--several")];
     let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into());
+    let listener = listener.map(|number| format!("--listener={number}").into());
     let registries: Vec<String> = registries.iter().map(|registry| sparing(registry)).collect();
-    let words = ["outlive".into(), HAND.into(), "--registry".into(), registries.join("\n").into()];
-    words.into_iter().chain(kinds).chain(name).chain(flags).collect()
+    let words = ["outlive".into(), SLOT.into(), "--registry".into(), registries.join("\n").into()];
+    words.into_iter().chain(kinds).chain(name).chain(flags).chain(listener).collect()
 }
 
-/// The same registry with as few connections as a hand needs that does one thing after the other, unless it says how
+/// The same registry with as few connections as a slot needs that does one thing after the other, unless it says how
 /// many.
 fn sparing(registry: &str) -> String {
     #[cfg(feature = "postgres")]
@@ -111,12 +117,12 @@ fn spread(time: Duration) -> Duration {
 }
 
 /// The command's flags.
-pub fn hand_command() -> Command {
-    Flags::augment_args(Command::new(HAND)).hide(true)
+pub fn slot_command() -> Command {
+    Flags::augment_args(Command::new(SLOT)).hide(true)
 }
 
 /// Executes runs until there are none left, or its parent wants no more.
-pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option<Report>) -> u8 {
+pub fn slot(matches: &ArgMatches, context: &Context, mask: SigSet, report: Option<Report>) -> u8 {
     let (Ok(flags), Some(report)) = (Flags::from_arg_matches(matches), report) else { return 2 };
     let stream = report.into_stream();
     let Ok(signals) = Signals::take(mask) else { return 1 };
@@ -125,15 +131,18 @@ pub fn hand(matches: &ArgMatches, context: &Context, mask: SigSet, report: Optio
         let urls: Vec<String> = context.named_text().unwrap_or_default().lines().map(str::to_owned).collect();
         return said.end(rotation::rotate(&urls, &flags, signals, &said));
     }
+    // Before they are read.
+    let intake = Intake::handed(context, &flags);
     let opened = context.log_policy().and_then(|policy| Ok((policy, open(context, &mut said)?)));
     let worked = opened.and_then(|(policy, registry)| {
         let Some(registry) = registry else { return Ok(()) };
         let registry = registry.offering(flags.capacity());
-        let mut hand = Hand::new(&registry, &policy, signals, flags, said.another()?);
+        let mut slot = WorkSlot::new(&registry, &policy, signals, flags, said.another()?);
+        slot.intake = intake;
         // A process that waits for a run sees that it is served. A store that cannot be reached is met again by the
         // first claim.
         let _ = pollster::block_on(registry.announce());
-        let worked = hand.work();
+        let worked = slot.work();
         pollster::block_on(registry.close());
         worked
     });
@@ -165,7 +174,7 @@ fn is_asked_to_end(signals: &mut Signals) -> bool {
     std::iter::from_fn(|| signals.next()).any(|arrived| asks(arrived.signal))
 }
 
-/// The way to the parent of this hand.
+/// The way to the parent of this slot.
 struct Said(UnixStream);
 
 impl Said {
@@ -174,7 +183,7 @@ impl Said {
         self.0.try_clone().map(Self).map_err(|error| Error::Invalid(format!("the parent cannot be told: {error}")))
     }
 
-    /// Says how the work of this hand ended. Answers with its exit status.
+    /// Says how the work of this slot ended. Answers with its exit status.
     fn end(&self, worked: Result<(), Error>) -> u8 {
         let Ok(mut said) = self.another() else { return 1 };
         if let Err(error) = &worked {
@@ -200,13 +209,18 @@ impl Said {
     }
 }
 
-struct Hand<'a> {
+struct WorkSlot<'a> {
     registry: &'a Registry,
     maintenance: Maintenance,
     owning: Owning<'a>,
     flags: Flags,
     said: Said,
     claims: Claims,
+    /// The run that was claimed with the end of the last one.
+    next: Option<RunHandle>,
+    /// Where callers ask for runs, and the caller that waits for the next one.
+    intake: Option<Intake>,
+    caller: Option<Caller>,
     /// When it maintains the registry next, in time awake.
     maintain_at: Duration,
     /// When it asks for work next though nothing notifies it, in time awake.
@@ -219,7 +233,7 @@ struct Hand<'a> {
     maintains: Option<OwnedFd>,
 }
 
-impl<'a> Hand<'a> {
+impl<'a> WorkSlot<'a> {
     fn new(registry: &'a Registry, policy: &'a LogPolicy, signals: Signals, flags: Flags, said: Said) -> Self {
         let (detached, json, stays, growth) = (true, false, true, None);
         Self {
@@ -227,6 +241,9 @@ impl<'a> Hand<'a> {
             maintenance: Maintenance::new(registry.worker()),
             owning: Owning { registry, policy, signals, detached, json, stays, growth },
             claims: Claims::of(flags.kinds.iter().cloned()),
+            next: None,
+            intake: None,
+            caller: None,
             flags,
             said,
             maintain_at: Duration::ZERO,
@@ -244,7 +261,7 @@ impl<'a> Hand<'a> {
         loop {
             match self.work_on(&mut is_told) {
                 Err(Error::Store(error)) if error.is_transient() => {
-                    // Asked here too: `work_on` may fail before it asks, and both descriptors then stay readable.
+                    // RequestStatus here too: `work_on` may fail before it asks, and both descriptors then stay readable.
                     if self.said.is_over() || self.is_asked_to_end() {
                         return Ok(());
                     }
@@ -268,14 +285,21 @@ impl<'a> Hand<'a> {
         let watch = ManuallyDrop::new(local.map(|local| local.watch(&[Topic::Work])).transpose()?);
         let bell = self.registry.bell();
         loop {
+            if let Some(handle) = self.next.take() {
+                self.execute(handle, true)?;
+                continue;
+            }
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
+            }
+            if self.woken && self.take_request()? {
+                continue;
             }
             let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(WorkReady::forget)];
             if let Some(handle) = self.claim(notified.contains(&Some(true)))? {
                 // Another slot maintains the registry while this one is busy.
                 self.maintains = None;
-                self.execute(handle)?;
+                self.execute(handle, true)?;
                 continue;
             }
             if self.flags.drain {
@@ -286,16 +310,17 @@ impl<'a> Hand<'a> {
                 }
             }
             *is_told = false;
-            let patience = self.patience(watch.is_some() || bell.is_some())?;
+            let timeout = self.timeout(watch.is_some() || bell.is_some())?;
             let notified = match (&*watch, &bell) {
                 (Some(watch), _) => Some(watch as &dyn AsFd),
                 (None, Some(bell)) => Some(bell as &dyn AsFd),
                 (None, None) => None,
             };
             let owners: Vec<BorrowedFd<'_>> = self.maintenance.owners().filter(|_| self.maintains.is_some()).collect();
-            let fds = [&self.said.0 as &dyn AsFd, &self.owning.signals].into_iter().chain(notified);
+            let asked = self.intake.as_ref().map(|intake| intake as &dyn AsFd);
+            let fds = [&self.said.0 as &dyn AsFd, &self.owning.signals].into_iter().chain(notified).chain(asked);
             let fds: Vec<&dyn AsFd> = fds.chain(owners.iter().map(|owner| owner as &dyn AsFd)).collect();
-            wait_for(&fds, patience);
+            wait_for(&fds, timeout);
             self.woken = true;
         }
     }
@@ -322,7 +347,7 @@ impl<'a> Hand<'a> {
     }
 
     /// How long to wait for a notification.
-    fn patience(&mut self, is_notified: bool) -> Result<Duration, Error> {
+    fn timeout(&mut self, is_notified: bool) -> Result<Duration, Error> {
         let now = self.registry.clock().awake();
         if self.ask_at <= now {
             let next = pollster::block_on(self.claims.until_next(self.registry))?;
@@ -409,8 +434,10 @@ impl<'a> Hand<'a> {
         self.flags.kinds.is_empty() || self.flags.kinds.contains(&run.spec.kind)
     }
 
-    fn execute(&mut self, handle: RunHandle) -> Result<(), Error> {
-        let run = handle.run();
+    /// Executes a run. With `claims_next` the next one may be claimed with the write that ends this one: then it is executed
+    /// next, whatever else is asked for.
+    fn execute(&mut self, handle: RunHandle, claims_next: bool) -> Result<(), Error> {
+        let (run, registry) = (handle.run(), self.registry);
         let job = match Job::of(self.registry, &run, false) {
             Ok(job) => job,
             Err(error) => {
@@ -418,20 +445,37 @@ impl<'a> Hand<'a> {
                 return Ok(());
             }
         };
-        if self.flags.say_starts {
-            self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
-        }
-        self.owning.see_through(handle, job, None);
+        let caller = self.caller.take();
+        self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
+        let (claims, next) = (&mut self.claims, &mut self.next);
+        let (said, maintain_at) = (&self.said, self.maintain_at);
+        let mut record = |handle: RunHandle, end: OwnerEnd, exit| {
+            // One that was interrupted may be asked to end, and has yet to see to what it was at.
+            let is_finished = matches!(end, OwnerEnd::Finished(_));
+            if !claims_next || !is_finished || registry.clock().awake() >= maintain_at || said.is_over() {
+                return record_end(handle, end, exit);
+            }
+            let wanted = |run: &Run| Job::of(registry, run, false).is_ok();
+            let ended = claims.end_and_claim(registry, handle, (end, Some(exit)), &wanted);
+            let (recorded, claimed) = pollster::block_on(ended);
+            *next = claimed;
+            recorded
+        };
+        self.owning.see_through(handle, job, None, &mut record);
         let seen = pollster::block_on(self.registry.glance(run.id))?;
         let view = RunView::new(&seen, self.registry);
-        if seen.state.is_ended() {
-            hooks::tell_queue_empty(self.registry, &seen.run)?;
-        }
         let event = if seen.state.is_ended() { "ended" } else { "again" };
         self.said.say(&json!({
             "event": event, "id": view.id, "title": view.title(), "state": view.state,
             "exit_code": view.exit_code, "reason": view.reason,
         }));
+        // Behind that: what the caller asks for next is left to this slot, which is free at once.
+        if let Some(caller) = caller.filter(|_| seen.is_over()) {
+            caller.tell(&WorkerAnswer::Ended { line: view.ended_line(), exit_status: view.exit_status() });
+        }
+        if seen.state.is_ended() {
+            hooks::tell_queue_empty(self.registry, &seen.run)?;
+        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What a supervisor does now and then: it tells hooks what they missed, puts old runs away, and has artifacts swept.
+//! What a supervisor does now and then: it tells hooks what they missed, archives old runs, and has artifacts swept.
 
 use std::time::Duration;
 
@@ -21,22 +21,22 @@ use crate::exec::hooks::{self, Event};
 
 /// How often those are looked for that make no progress.
 const STALLED_EVERY: Duration = Duration::from_secs(5);
-/// How often old runs are put away, and missed hooks are delivered.
-const TIDY_EVERY: Duration = Duration::from_secs(600);
+/// How often old runs are archived, and missed hooks are delivered.
+const HISTORY_EVERY: Duration = Duration::from_secs(600);
 /// How far back missed hooks are delivered.
 const MISSED_SINCE: Duration = Duration::from_secs(7 * 86_400);
 
 /// When each was last done, and what is to be remembered between.
 #[derive(Debug, Default)]
-pub(super) struct Chores {
+pub(super) struct Maintenance {
     stalled: Option<Duration>,
-    tidied: Option<Duration>,
+    history: Option<Duration>,
     retention: Retention,
     #[cfg(feature = "object")]
     pub(super) sweeping: Sweeping,
 }
 
-impl Chores {
+impl Maintenance {
     pub(super) fn new(retention: Retention, #[cfg(feature = "object")] sweeps: Sweeps) -> Self {
         Self {
             retention,
@@ -48,17 +48,17 @@ impl Chores {
 }
 
 impl Supervising<'_> {
-    /// Does what is due of it.
-    pub(super) fn do_chores(&mut self) -> Result<(), Error> {
+    /// Does the maintenance that is due.
+    pub(super) fn maintain(&mut self) -> Result<(), Error> {
         let now = self.registry.clock().awake();
         let is_due = |last: Option<Duration>, every| last.is_none_or(|last| now.saturating_sub(last) >= every);
-        if is_due(self.chores.stalled, STALLED_EVERY) {
-            self.chores.stalled = Some(now);
-            self.tell_stalled()?;
+        if is_due(self.maintenance.stalled, STALLED_EVERY) {
+            self.maintenance.stalled = Some(now);
+            self.notify_stalled()?;
         }
-        if is_due(self.chores.tidied, TIDY_EVERY) {
-            self.chores.tidied = Some(now);
-            self.put_away()?;
+        if is_due(self.maintenance.history, HISTORY_EVERY) {
+            self.maintenance.history = Some(now);
+            self.archive_old()?;
             let now = self.registry.clock().now();
             let since = now.as_micros().saturating_sub(i64::try_from(MISSED_SINCE.as_micros()).unwrap_or(i64::MAX));
             let since = Some(outlive::time::Timestamp::from_micros(since));
@@ -70,7 +70,7 @@ impl Supervising<'_> {
         Ok(())
     }
 
-    fn tell_stalled(&self) -> Result<(), Error> {
+    fn notify_stalled(&self) -> Result<(), Error> {
         if Hooks::read().map_or(true, |hooks| hooks.on_stalled.is_none()) {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Supervising<'_> {
 
     /// Deletes the runs that the retention policy no longer keeps.
     fn delete_old(&self) -> Result<(), Error> {
-        if self.chores.retention.delete_after.is_none() {
+        if self.maintenance.retention.delete_after.is_none() {
             return Ok(());
         }
         let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
@@ -94,7 +94,7 @@ impl Supervising<'_> {
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for run in records.iter().map(|record| &record.run) {
                 let Some(ending) = run.ending() else { continue };
-                let is_old = self.chores.retention.deletes(rank, now.since(ending.at));
+                let is_old = self.maintenance.retention.deletes(rank, now.since(ending.at));
                 old.extend((is_old && deletes_unnamed(run)).then_some(run.id));
                 rank += 1;
             }
@@ -115,8 +115,8 @@ impl Supervising<'_> {
     }
 
     /// Archives what the retention policy no longer keeps in sight.
-    fn put_away(&self) -> Result<(), Error> {
-        if self.chores.retention.archive_after.is_none() {
+    fn archive_old(&self) -> Result<(), Error> {
+        if self.maintenance.retention.archive_after.is_none() {
             return Ok(());
         }
         let ended = StateName::ALL.into_iter().filter(|state| state.is_ended());
@@ -128,7 +128,9 @@ impl Supervising<'_> {
         while let Some(records) = pollster::block_on(walk.next(self.registry.store()))? {
             for record in records {
                 if let State::Ended(ending) = &record.run.state {
-                    old.extend(self.chores.retention.archives(rank, now.since(ending.at)).then_some(record.run.id));
+                    old.extend(
+                        self.maintenance.retention.archives(rank, now.since(ending.at)).then_some(record.run.id),
+                    );
                     rank += 1;
                 }
             }

@@ -1,0 +1,190 @@
+//! Runs that a worker adds for the process that asks it at its socket, beside those that the process adds itself.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::resuming::kill_everything;
+use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
+
+/// The system calls by which a worker answers and reaches the disk.
+const CALLS: &str = "pwrite64,write,sendto,fdatasync,fsync,linkat,mkdirat,unlinkat,ftruncate,fallocate,execve";
+
+/// A worker that stands by, and listens.
+struct Standing(Child);
+
+impl Standing {
+    fn start(sandbox: &Sandbox, flags: &[&str]) -> Self {
+        let mut command = sandbox.outlive(["work"].iter().chain(flags));
+        let worker = Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        // A worker listens before its slots are there.
+        until("a slot to be there", || {
+            text(&sandbox.outlive(["workers", "--json"]).output().unwrap().stdout).contains("\"id\"")
+        });
+        worker
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The files of the registry's database that a call opens, as the kernel sees it.
+fn opened(sandbox: &Sandbox, words: &[&str]) -> (Vec<String>, String) {
+    let trace = sandbox.path().join("trace");
+    let strace = ["-qq", "-f", "-e", "trace=openat", "-o", trace.to_str().unwrap(), "outlive"];
+    let said = sandbox.command("strace", strace.iter().chain(words)).succeeds();
+    let traced = std::fs::read_to_string(trace).unwrap();
+    (traced.lines().filter(|line| line.contains("registry.db")).map(str::to_owned).collect(), said)
+}
+
+/// What an attempt has used, which no two attempts share.
+const USAGE: [&str; 6] = ["cpu_ms", "memory_bytes", "peak_memory_bytes", "read_bytes", "written_bytes", "processes"];
+
+/// A run as it is on record, without what two runs of the same command differ in.
+fn settled(run: &Value) -> Value {
+    fn settle(name: &str, value: &mut Value) {
+        match value {
+            Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| settle(name, value)),
+            Value::Array(values) => values.iter_mut().for_each(|value| settle(name, value)),
+            _ if USAGE.contains(&name) => *value = "[SETTLED]".into(),
+            Value::Null => {}
+            _ if ["id", "path", "duration_ms"].contains(&name) || name.ends_with("_at") => *value = "[SETTLED]".into(),
+            _ => {}
+        }
+    }
+    let mut run = run.clone();
+    settle("", &mut run);
+    run
+}
+
+#[test]
+fn a_run_added_by_a_worker_is_as_one_added_by_its_caller() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let worker = Standing::start(&sandbox, &[]);
+    let words = |name| {
+        let flags = ["queue", "add", "--wait", "--label", "api_key=canary", "--priority", "3", "--name", name];
+        flags.into_iter().chain(["--", "sh", "-c", "echo $GIVEN; exit 4", "--password", "canary"]).collect::<Vec<_>>()
+    };
+    let add = |name| {
+        let mut command = sandbox.outlive(words(name));
+        let output = command.env("GIVEN", "kept").output().unwrap();
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(4), "{said}{}", text(&output.stderr));
+        assert_eq!(sandbox.outlive(["logs", name]).succeeds(), "kept\n", "{name} had another environment");
+        said.lines().last().unwrap().replace(name, "[NAME]")
+    };
+    let by_worker = add("by-worker");
+    // Without its name the socket is not found.
+    for socket in std::fs::read_dir(sandbox.home().join("workers")).unwrap() {
+        std::fs::remove_file(socket.unwrap().path()).unwrap();
+    }
+    assert_eq!(by_worker, add("by-caller"));
+    drop(worker);
+    let claims = |name: &str| {
+        let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
+        std::fs::exists(sandbox.registry().join("runs").join(id).join("attempts/0001.running-1.json")).unwrap()
+    };
+    assert!(!claims("by-worker") && claims("by-caller"), "they were not added in two ways");
+    let record = |name| settled(&sandbox.show(name)).to_string().replace(name, "[NAME]");
+    assert_eq!(record("by-worker"), record("by-caller"));
+    assert!(!record("by-worker").contains("canary"));
+}
+
+#[test]
+fn a_caller_of_a_worker_opens_no_registry() {
+    let sandbox = Sandbox::new();
+    let plain = ["queue", "add", "--wait", "--", "true"];
+    sandbox.outlive(["init"]).succeeds();
+    let worker = Standing::start(&sandbox, &[]);
+    assert_eq!(opened(&sandbox, &plain).0, Vec::<String>::new());
+    // While its slot is busy, too.
+    sandbox
+        .outlive(["queue", "add", "--name", "busy", "--", "sh", "-c", "until [ -e go ]; do sleep 0.02; done"])
+        .succeeds();
+    sandbox.wait_for_state("busy", "running");
+    let (files, said) = opened(&sandbox, &["queue", "add", "--", "true"]);
+    assert_eq!(files, Vec::<String>::new());
+    assert_eq!(sandbox.show(said.trim())["state"], "pending");
+    // What asks for more than a worker is asked for, and what stands under other settings, is added by the call itself.
+    assert_ne!(opened(&sandbox, &["queue", "add", "--lock", "db", "--", "true"]).0, Vec::<String>::new());
+    sandbox.write_config("timeout = \"1h\"\n");
+    let (files, said) = opened(&sandbox, &["queue", "add", "--", "true"]);
+    assert_ne!(files, Vec::<String>::new());
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    sandbox.wait_for_state(said.trim(), "succeeded");
+    drop(worker);
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_passed_over_and_the_run_is_made_once() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let worker = Standing::start(&sandbox, &[]);
+    let pid = worker.0.id();
+    let slot = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let all = || slot.split_whitespace().map(|pid| pid.parse().unwrap()).chain([pid]);
+    all().for_each(|pid| signal_pid(pid, "STOP"));
+    let said = sandbox.outlive(["queue", "add", "--", "sh", "-c", "echo done >> done"]).succeeds();
+    all().for_each(|pid| signal_pid(pid, "CONT"));
+    sandbox.wait_for_state(said.trim(), "succeeded");
+    // The request is met by then: it came before what this call asks for.
+    sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
+    assert_eq!(std::fs::read_to_string(sandbox.work().join("done")).unwrap(), "done\n");
+    assert_eq!(sandbox.runs().len(), 2);
+}
+
+#[test]
+fn f_03_a_worker_killed_at_every_call_loses_no_run_and_repeats_none() {
+    // The last calls of a session may be struck after all that is looked for.
+    const UNSTRUCK: usize = 3;
+    let (mut points, mut left, mut unstruck) = (0, 0, 0);
+    for point in 1.. {
+        let sandbox = Sandbox::new();
+        sandbox.outlive(["init"]).succeeds();
+        let inject = format!("inject={CALLS}:signal=SIGKILL:when={point}");
+        let (trace, spoken) = (format!("trace={CALLS}"), sandbox.path().join("spoken"));
+        let strace = ["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject, "outlive", "work"];
+        let mut command: Command = sandbox.command("strace", strace);
+        let output = std::fs::File::create(&spoken).unwrap();
+        let mut worker = command.stdout(Stdio::null()).stderr(output).spawn().expect("strace is installed");
+        let listens =
+            || std::fs::read_dir(sandbox.home().join("workers")).is_ok_and(|mut names| names.next().is_some());
+        let mut is_struck = || {
+            let said = std::fs::read_to_string(&spoken).unwrap_or_default();
+            said.contains("was killed") || worker.try_wait().unwrap().is_some()
+        };
+        until("the worker to listen", || listens() || is_struck());
+        let job = ["queue", "add", "--", "sh", "-c", "echo $OUTLIVE_RUN_ID >> done"];
+        let added: Vec<String> = (0..2).map(|_| sandbox.outlive(job).succeeds().trim().to_owned()).collect();
+        let is_over = |id: &String| !["pending", "running"].contains(&sandbox.show(id)["state"].as_str().unwrap());
+        until("the jobs to be over or the worker to be struck", || is_struck() || added.iter().all(is_over));
+        let is_whole = !is_struck() && added.iter().all(|id| sandbox.show(id)["state"] == "succeeded");
+        unstruck = if is_whole { unstruck + 1 } else { 0 };
+        kill_everything(&sandbox);
+        let _ = worker.wait();
+        sandbox.outlive(["doctor", "--fix"]).succeeds();
+        sandbox.outlive(["reap"]).succeeds();
+        let drained = sandbox.outlive(["work", "--drain"]).output().unwrap();
+        assert!(drained.status.success(), "point {point}: {}", text(&drained.stderr));
+        sandbox.outlive(["doctor"]).succeeds();
+        let done = std::fs::read_to_string(sandbox.work().join("done")).unwrap_or_default();
+        assert_eq!(sandbox.runs().len(), added.len(), "point {point}");
+        for id in &added {
+            let (state, times) = (sandbox.show(id)["state"].clone(), done.lines().filter(|line| line == id).count());
+            assert!(times <= 1 && (times == 1 || state != "succeeded"), "point {point}: {state}, {times} times");
+            assert!(["succeeded", "failed", "dead"].contains(&state.as_str().unwrap()), "point {point}: {state}");
+            left += usize::from(state == "dead");
+        }
+        points = point;
+        if unstruck == UNSTRUCK {
+            break;
+        }
+    }
+    println!("{points} kill points, {left} runs of a dead owner");
+    assert!(points > 20 && left > 0, "the kill points missed the runs: {points} points, {left} dead");
+}
