@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use outlive::error::Error;
 use outlive::lifecycle::OwnerEnd;
-use outlive::lifecycle::{Report, Verdict};
+use outlive::lifecycle::{Outcome, Report};
 use outlive::ownership::Stop;
 use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::run::{Exit, Interruption, Progress};
-use outlive::step::Outcome;
+use outlive::step::StepOutcome;
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ use crate::views;
 #[pyclass(frozen, module = "outlive._outlive")]
 pub struct Handle {
     handle: Arc<RunHandle>,
-    /// Somebody has ended it, or is ending it. Nobody else may.
+    /// A thread has ended it, or is ending it. No other may.
     ended: AtomicBool,
     announcement: Mutex<Option<Announcement>>,
 }
@@ -116,11 +116,11 @@ impl Handle {
     ) -> PyResult<&'static str> {
         let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
         let result = result.map(|result| read::<Value>(py, result)).transpose()?.map(Arc::new);
-        let failed = || Verdict::Failed { error_type: error_type.into(), error_message: message.into() };
+        let failed = || Outcome::Failed { error_type: error_type.into(), error_message: message.into() };
         let end = match how {
-            "succeeded" => OwnerEnd::Finished(Verdict::Succeeded { result }),
+            "succeeded" => OwnerEnd::Finished(Outcome::Succeeded { result }),
             "failed" => OwnerEnd::Finished(failed()),
-            "cancelled" => OwnerEnd::Finished(Verdict::Cancelled),
+            "cancelled" => OwnerEnd::Finished(Outcome::Cancelled),
             "interrupted" => OwnerEnd::Interrupted(Interruption { signal, reason: message.into() }),
             _ => return Err(invalid(py, format!("`{how}` is no outcome of a run"))),
         };
@@ -130,14 +130,14 @@ impl Handle {
 
     /// Ends a step with what its work returned, as JSON.
     fn keep(&self, py: Python<'_>, answer: &str) -> PyResult<&'static str> {
-        let answer = Outcome::Answer(read(py, answer)?);
+        let answer = StepOutcome::Answer(read(py, answer)?);
         let kept = serde_json::to_value(answer).map_err(|error| invalid(py, error.to_string()))?;
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
-        self.end_once(py, || pollster::block_on(self.handle.end_shared(Some(report), end, None)))
+        let end = OwnerEnd::Finished(Outcome::SUCCEEDED);
+        self.end_once(py, || pollster::block_on(self.handle.end(Some(report), end, None)))
     }
 
-    /// Lets go of the run until somebody wakes it.
+    /// Suspends the run until it is woken.
     fn suspend(&self, py: Python<'_>, reason: String) -> PyResult<&'static str> {
         self.end_once(py, || pollster::block_on(self.handle.suspend_shared(reason)).map(|()| Persisted::Committed))
     }

@@ -10,7 +10,7 @@ use outlive::lifecycle::Report;
 use outlive::ownership::reaper::Reaper;
 use outlive::ownership::steps::Next;
 use outlive::registry::{CancelOptions, Registry};
-use outlive::step::{Fingerprint, Outcome};
+use outlive::step::{Fingerprint, StepOutcome};
 use outlive::store::{Cursor, Page};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -173,7 +173,7 @@ impl NativeRegistry {
         wait(py, registry.report(run, Epoch(epoch), report)).map(|_| ())
     }
 
-    /// Whether the claim `epoch` still owns the run, and who wants it stopped and why, if anybody does.
+    /// Whether the claim `epoch` still owns the run, and who requested to stop it and why; none without a request.
     #[allow(clippy::type_complexity, reason = "a tuple of Python")]
     fn claimed(
         &self,
@@ -237,8 +237,8 @@ async fn begin_step(
     let fingerprint = fingerprint.finish();
     let mut next = attempt.next(name, &fingerprint)?;
     if let Next::Replay(original) = next {
-        match Outcome::of(original) {
-            Some(Outcome::Answer(answer)) => {
+        match StepOutcome::of(original) {
+            Some(StepOutcome::Answer(answer)) => {
                 let spec = attempt.spec(name, fingerprint, &next, parent, registry.me().clone());
                 registry.replay_step(&attempt, spec, original).await?;
                 return Ok(Begun::Replayed(answer.to_string()));

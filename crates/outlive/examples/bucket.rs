@@ -88,6 +88,6 @@ impl<'a> Writer<'a> {
     }
 
     async fn is_there(&self, path: &str) -> Result<bool, Failure> {
-        Ok(self.bucket.get_by_hand(&format!("{}/{path}/data.sst", self.prefix)).await?.is_some())
+        Ok(self.bucket.raw_get(&format!("{}/{path}/data.sst", self.prefix)).await?.is_some())
     }
 }

@@ -15,7 +15,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use outlive::{Failed, Job, Key, Registry, RunId, Spec, Worker};
+use outlive::{Failed, Job, Key, Policy, Registry, RunId, Spec, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ type Answer = Result<Json<Value>, (StatusCode, String)>;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    let registry = Arc::new(Registry::open(&url).await?);
+    let registry = Arc::new(Registry::open(&url).await?.with_policy("report", Policy::default().with_retries(3)));
     let (stop, stopped) = tokio::sync::watch::channel(false);
 
     let worker = Worker::builder(&*registry).name("reports").concurrency(100).handle("report", render);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use outlive::{Error, Failed, Job, Key, Registry, Spec, Worker};
+use outlive::{Error, Failed, Job, Key, Policy, Registry, Worker};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -23,13 +23,13 @@ struct Migrated {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".into());
-    let registry = Registry::open(&url).await?;
+    // A run is tried three times before it counts as failed.
+    let registry = Registry::open(&url).await?.with_policy("migrate", Policy::default().with_retries(3));
     let mut runs = Vec::new();
     for (tenant, rows) in [("acme", 7), ("umbrella", 3), ("acme", 5)] {
-        let spec = registry.spec("migrate").with_input(&Migrate { tenant: tenant.into(), rows })?;
-        // One migration of a tenant at a time, on all workers together; tried again if it fails.
-        let mut spec = Spec { keys: vec![Key::limit(format!("tenant {tenant}"), 1)], ..spec };
-        (spec.policy.retry.on_failure, spec.policy.retry.max_attempts) = (true, 3);
+        let mut spec = registry.spec("migrate").with_input(&Migrate { tenant: tenant.into(), rows })?;
+        // One migration of a tenant at a time, on all workers together.
+        spec.keys.push(Key::lock(format!("tenant {tenant}")));
         runs.push(registry.enqueue(spec).await?.id);
     }
     let worker = Worker::builder(&registry).concurrency(100).handle("migrate", |job: Job<Migrate>| async move {
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Error> {
     // A service waits for its signal to shut down instead: `worker.run_until(shutdown).await?`
     worker.drain().await?;
     for id in runs {
-        let run = registry.get(id).await?.run;
+        let run = registry.wait(id).await?.run;
         println!("{} {}", run.state.name(), run.result.unwrap_or_default());
     }
     Ok(())

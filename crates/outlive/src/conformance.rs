@@ -28,7 +28,7 @@ use async_trait::async_trait;
 
 use crate::store::Store;
 
-/// Work that runs beside other work.
+/// Work that runs beside other work: what [`Ground`] is given to run at once.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer of a check: nothing, or what the store did wrong.
@@ -69,7 +69,7 @@ pub trait Ground: Send + Sync {
     }
 }
 
-/// One thing that every store must do.
+/// One thing that every store must do. Run each of [`CHECKS`] on a fresh [`Ground`].
 #[derive(Clone, Copy)]
 pub struct Check {
     /// What, as a sentence without spaces.
@@ -98,7 +98,36 @@ macro_rules! table {
             Check { name: stringify!($check), promise: $promise, run: |ground| Box::pin($module::$check(ground)) },
         )+)+];
 
-        /// Makes a test of every check, which calls the given function with its name.
+        /// Makes a test of every check, which calls the given function with its name. For the tests of a store of your own:
+        /// the function makes a [`Ground`](crate::conformance::Ground) for it and runs the check of that name.
+        ///
+        /// ```
+        /// # use std::sync::Arc;
+        /// # use std::time::Duration;
+        /// use outlive::conformance::{CHECKS, Ground};
+        /// use outlive::store::{Store, memory::MemoryStore};
+        /// use outlive::testing::ManualClock;
+        ///
+        /// struct MyGround { clock: Arc<ManualClock>, store: MemoryStore } // … your store instead …
+        ///
+        /// #[async_trait::async_trait]
+        /// impl Ground for MyGround {
+        ///     async fn fresh(&self) -> Arc<dyn Store> { Arc::new(MemoryStore::new(self.clock.clone())) }
+        ///     async fn again(&self) -> Arc<dyn Store> { Arc::new(self.store.clone()) }
+        ///     async fn pass(&self, duration: Duration) { self.clock.pass(duration) }
+        ///     async fn deafen(&self, duration: Duration) { self.clock.pass(duration) }
+        ///     fn stretch(&self) -> Duration { Duration::from_secs(60) }
+        /// }
+        ///
+        /// fn holds(name: &str) {
+        ///     let clock = ManualClock::new();
+        ///     let ground = MyGround { store: MemoryStore::new(clock.clone()), clock };
+        ///     let check = CHECKS.iter().find(|check| check.name == name).expect("a check of that name");
+        ///     pollster::block_on((check.run)(&ground)).expect("the store keeps the promise");
+        /// }
+        ///
+        /// outlive::conformance_tests!(holds);
+        /// ```
         #[macro_export]
         macro_rules! conformance_tests {
             ($dollar run:path) => {

@@ -60,6 +60,14 @@ pub enum Error {
         /// What tells so.
         reason: String,
     },
+    /// A run is not in a database, and may be in files that it was exported to.
+    #[error("run `{run}` is not in the database; runs of that time were exported to `{place}`")]
+    Exported {
+        /// Its id.
+        run: String,
+        /// Where to, as the database has it on record.
+        place: String,
+    },
     /// A run is there and cannot be understood.
     #[error("run `{run}` of `{repo}` cannot be understood: {reason}")]
     Unreadable {
@@ -168,7 +176,8 @@ fn joined(parts: &[impl fmt::Display], between: &str) -> String {
     parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
 }
 
-/// The kinds of failure, as programs see them.
+/// The kind of an [`Error`](crate::Error) as one word, for programs that pass errors on: HTTP answers, exit statuses,
+/// logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// There is no such thing.
@@ -278,9 +287,11 @@ impl Error {
     /// Its kind.
     pub fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::NoRegistry { .. } | Self::NoRepository { .. } | Self::Gone { .. } => {
-                Code::NotFound
-            }
+            Self::NotFound(_)
+            | Self::NoRegistry { .. }
+            | Self::NoRepository { .. }
+            | Self::Gone { .. }
+            | Self::Exported { .. } => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,
             Self::Unreadable { .. } => Code::Unreadable,
             Self::DamagedIndex(_) => Code::Corrupt,

@@ -32,15 +32,41 @@
 //!
 //! # Runs for workers
 //!
-//! A run that waits is enqueued with an input and done by a [`Worker`] with a handler for its kind, in this process or
-//! any other: see there for an example.
+//! A run that waits is enqueued with an input, and executed by a [`Worker`] that has a handler for its kind, in this process
+//! or any other:
+//!
+//! ```
+//! use outlive::{Failed, Job, Policy, Registry, Worker};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), outlive::Error> {
+//! let registry = Registry::open("memory:").await?.with_policy("greet", Policy::default().with_retries(3));
+//! let run = registry.enqueue(registry.spec("greet").with_input(&"Ada")?).await?;
+//!
+//! let worker = Worker::builder(&registry)
+//!     .concurrency(100)
+//!     .handle("greet", |job: Job<String>| async move { Ok::<_, Failed>(format!("hello {}", job.input)) });
+//! worker.drain().await?; // a service calls `run_until` with its shutdown signal
+//!
+//! let seen = registry.wait(run.id).await?;
+//! assert_eq!(seen.run.result.as_deref(), Some(&"hello Ada".into()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Handlers are tested without a database: see `testing::Harness` (feature `testing`).
 //!
 #![cfg_attr(feature = "postgres", doc = include_str!("service.md"))]
+//!
+//! # A store of your own
+//!
+//! A type that implements [`store::Store`] with the `async_trait` crate holds runs in any database, and
+//! [`Registry::with_store`] opens a registry over it. `conformance_tests!` (feature `testing`) tests it.
 //!
 //! # Ten words
 //!
 //! - **Run** ([`Run`]): one piece of work, from its creation until its last attempt has ended.
-//! - **Spec** ([`Spec`]): what is to be done, and under which promises. Never changes.
+//! - **Spec** ([`Spec`]): what is to be done, and under which promises ([`Policy`]). Never changes.
 //! - **Registry** ([`Registry`]): where runs are stored: `sqlite:PATH`, `postgres://…`, `s3://…`, `http://…`, `memory:`.
 //!   [`Registry::discover`] opens the one that the command finds from here, with its `config.toml`.
 //! - **Worker** ([`Worker`]): a process that claims waiting runs and executes them.
@@ -112,7 +138,7 @@ pub use self::lifecycle::{Fence, Refusal, Report};
 pub use self::model::filter::Filter;
 pub use self::model::id::{Epoch, RunId, WorkerId};
 pub use self::model::owner::Evidence;
-pub use self::model::policy::{Lease, Policy};
+pub use self::model::policy::{FailureClass, Lease, Limits, OrphanPolicy, Policy, Retry};
 pub use self::model::run::{
     Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Output, Progress, Release, Run, Share,
     Spec, State, StateName, TraceParent,
@@ -126,4 +152,4 @@ pub use self::registry::{CancelOptions, Enqueued, Parent, Planned, Registry, Rer
 pub use self::util::within::block_on_within;
 
 #[doc(hidden)]
-pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, step, time};
+pub use self::model::{filter, id, owner, page, policy, run, schedule, signal, sort, step, time};

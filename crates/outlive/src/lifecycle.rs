@@ -11,6 +11,7 @@ mod cancel;
 mod capacity;
 mod checks;
 mod delete;
+mod edit;
 pub mod fairness;
 pub mod health;
 mod next_attempt;
@@ -35,9 +36,10 @@ use self::checks::{
     take_report,
 };
 pub use self::delete::{check_delete, deletes_unnamed};
+pub use self::edit::{Due, QueueEdit};
 use self::next_attempt::close;
 pub use self::next_attempt::{is_duplicate_finish, rerun, survives_reap};
-pub use self::owner_end::{OwnerEnd, Verdict};
+pub use self::owner_end::{Outcome, OwnerEnd};
 pub use self::refusal::Refusal;
 #[cfg(feature = "http")]
 pub(crate) use self::replay::{Sent, replay};
@@ -54,7 +56,8 @@ use crate::model::run::{
 };
 use crate::model::time::Timestamp;
 
-/// What an owner presents with every write: who it is, and by which claim.
+/// What an owner presents with every write: its worker and the epoch of its claim. Use it where the work writes to a
+/// system of its own, to refuse the writes of an owner that was declared dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     /// The worker.
@@ -72,7 +75,8 @@ pub struct Observed {
     pub beat: u64,
 }
 
-/// What an owner says of a run in flight. Unset parts stay as they are.
+/// What an owner says of a run in flight, for [`Job::report`](crate::Job::report): several parts with one write.
+/// Unset parts stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// How far it is.
@@ -115,6 +119,8 @@ pub enum Action {
     },
     /// A person lets a paused run wait for its turn again.
     Unpause,
+    /// A person changes when a queued run is claimed.
+    Edit(QueueEdit),
     /// The owner tells how far it is.
     Report {
         /// The owner's claim.
@@ -139,7 +145,7 @@ pub enum Action {
         /// The owner's claim.
         fence: Fence,
         /// How it came out.
-        verdict: Verdict,
+        outcome: Outcome,
         /// The exit status, where a process had one.
         exit: Option<Exit>,
     },
@@ -221,6 +227,7 @@ impl Action {
             Self::Unpark => "unpark",
             Self::Pause { .. } => "pause",
             Self::Unpause => "unpause",
+            Self::Edit(_) => "edit",
             Self::Report { .. } => "report",
             Self::Suspend { .. } => "suspend",
             Self::Wake { .. } => "wake",
@@ -255,7 +262,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         return Err(Refusal::Copied);
     }
     cancel::check_not_requested(run, action)?;
-    let step = Step { run, by, now };
+    let step = ActionContext { run, by, now };
     let next = match (action, &run.state) {
         (Action::Claim { owner, early, leftovers }, State::Pending(pending)) => {
             check_claim(pending, *early, leftovers, now)?;
@@ -265,10 +272,11 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
         (Action::Unpark, State::Suspended(suspended)) => step.unpark(suspended),
         (Action::Pause { reason }, State::Pending(pending)) => step.pause(pending, reason.clone()),
         (Action::Unpause, State::Pending(pending)) => step.unpause(pending),
+        (Action::Edit(edit), State::Pending(pending)) => step.edit(pending, edit),
         (Action::Report { fence, report }, State::Running(held)) => step.report(held, fence, report),
         (Action::Suspend { fence, reason }, State::Running(held)) => step.suspend(held, fence, reason),
         (Action::Wake { owner }, State::Suspended(suspended)) => step.wake(suspended, owner.as_ref()),
-        (Action::Finish { fence, verdict, exit }, State::Running(held)) => step.finish(held, fence, verdict, *exit),
+        (Action::Finish { fence, outcome, exit }, State::Running(held)) => step.finish(held, fence, outcome, *exit),
         (Action::Interrupt { fence, interruption, exit }, State::Running(held)) => {
             step.interrupt(held, fence, interruption, *exit)
         }
@@ -304,6 +312,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Unpark
             | Action::Pause { .. }
             | Action::Unpause
+            | Action::Edit(_)
             | Action::Wake { .. }
             | Action::Reap { .. }
             | Action::Adopt { .. }
@@ -318,14 +327,14 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
 }
 
 /// One action on one run: what every rule may look at.
-struct Step<'a> {
+struct ActionContext<'a> {
     run: &'a Run,
     by: &'a Actor,
     now: Timestamp,
 }
 
 /// What a rule makes of a run, and what it has to say about it.
-struct Next {
+struct Change {
     run: Run,
     reason: Option<String>,
     evidence: Option<Evidence>,
@@ -333,27 +342,27 @@ struct Next {
     last_attempt: Option<Box<Run>>,
 }
 
-impl Next {
+impl Change {
     fn because(self, reason: impl Into<Option<String>>) -> Self {
         Self { reason: reason.into(), ..self }
     }
 }
 
-impl Step<'_> {
+impl ActionContext<'_> {
     /// The run with `change` made to it.
-    fn with(&self, change: impl FnOnce(&mut Run)) -> Next {
+    fn with(&self, change: impl FnOnce(&mut Run)) -> Change {
         let mut run = Run { updated_at: self.now, ..self.run.clone() };
         change(&mut run);
-        Next { run, reason: None, evidence: None, last_attempt: None }
+        Change { run, reason: None, evidence: None, last_attempt: None }
     }
 
     /// The run in another state.
-    fn in_state(&self, state: State) -> Next {
+    fn in_state(&self, state: State) -> Change {
         self.with(|next| next.state = state)
     }
 
     /// The run in the hands of another owner.
-    fn taken(&self, owner: &Owner, started_at: Timestamp) -> Next {
+    fn taken(&self, owner: &Owner, started_at: Timestamp) -> Change {
         self.with(|next| {
             next.epoch = next.epoch.next();
             next.state = running(owner, started_at, self.now);
@@ -361,12 +370,12 @@ impl Step<'_> {
     }
 
     /// The run with its attempt over, and gone on to another where its policy says so.
-    fn ended(&self, held: &Running, how: End, exit: Option<Exit>) -> Next {
+    fn ended(&self, held: &Running, how: End, exit: Option<Exit>) -> Change {
         self.ended_by(held, how, exit, |_| {})
     }
 
     /// Ends the attempt, after `prepare` has changed the run.
-    fn ended_by(&self, held: &Running, how: End, exit: Option<Exit>, prepare: impl FnOnce(&mut Run)) -> Next {
+    fn ended_by(&self, held: &Running, how: End, exit: Option<Exit>, prepare: impl FnOnce(&mut Run)) -> Change {
         // A clock set back during the run must not make it end before it began.
         let at = self.now.max(held.started_at);
         let ending = Ending { how, at, started_at: Some(held.started_at), owner: Some(held.owner.clone()), exit };
@@ -375,10 +384,10 @@ impl Step<'_> {
             prepare(next);
             last_attempt = close(next, ending, self.now);
         });
-        Next { last_attempt, ..next }
+        Change { last_attempt, ..next }
     }
 
-    fn release(&self, pending: &Pending, parent: RunId, ended: StateName) -> Result<Next, Refusal> {
+    fn release(&self, pending: &Pending, parent: RunId, ended: StateName) -> Result<Change, Refusal> {
         let waits_for: Vec<RunId> = pending.waits_for.iter().copied().filter(|run| *run != parent).collect();
         let after = self.run.spec.after.iter().find(|after| after.run == parent);
         let Some(after) = after.filter(|_| waits_for.len() < pending.waits_for.len()) else {
@@ -398,7 +407,7 @@ impl Step<'_> {
         }
     }
 
-    fn unpark(&self, suspended: &Suspended) -> Result<Next, Refusal> {
+    fn unpark(&self, suspended: &Suspended) -> Result<Change, Refusal> {
         if !suspended.parked {
             return Err(Refusal::NotParked);
         }
@@ -408,7 +417,7 @@ impl Step<'_> {
         }))
     }
 
-    fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Next, Refusal> {
+    fn report(&self, held: &Running, fence: &Fence, report: &Report) -> Result<Change, Refusal> {
         check_report_fence(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
         let ready_at = held.ready_at.or(report.ready.then_some(self.now));
@@ -417,7 +426,7 @@ impl Step<'_> {
         Ok(next)
     }
 
-    fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Next, Refusal> {
+    fn suspend(&self, held: &Running, fence: &Fence, reason: &str) -> Result<Change, Refusal> {
         check_fence(self.run, held, fence)?;
         let suspended = Suspended {
             since: self.now,
@@ -428,7 +437,7 @@ impl Step<'_> {
         Ok(self.in_state(State::Suspended(suspended)).because(reason.to_owned()))
     }
 
-    fn wake(&self, suspended: &Suspended, owner: Option<&Owner>) -> Result<Next, Refusal> {
+    fn wake(&self, suspended: &Suspended, owner: Option<&Owner>) -> Result<Change, Refusal> {
         match owner {
             _ if suspended.parked => Err(Refusal::Parked),
             Some(owner) => Ok(self.taken(owner, suspended.started_at)),
@@ -436,22 +445,22 @@ impl Step<'_> {
         }
     }
 
-    fn finish(&self, held: &Running, fence: &Fence, verdict: &Verdict, exit: Option<Exit>) -> Result<Next, Refusal> {
+    fn finish(&self, held: &Running, fence: &Fence, outcome: &Outcome, exit: Option<Exit>) -> Result<Change, Refusal> {
         check_fence(self.run, held, fence)?;
         let mut result = None;
-        let how = match verdict {
-            Verdict::Succeeded { result: returned } => {
+        let how = match outcome {
+            Outcome::Succeeded { result: returned } => {
                 check_size("result", returned.as_deref())?;
                 result = returned.clone();
                 End::Succeeded
             }
-            Verdict::Failed { error_type, error_message } => End::Failed(Failure {
+            Outcome::Failed { error_type, error_message } => End::Failed(Failure {
                 error_type: truncate_message(error_type.clone()),
                 error_message: truncate_message(error_message.clone()),
                 reap: None,
                 gave_up: None,
             }),
-            Verdict::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
+            Outcome::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
         };
         Ok(self.ended_by(held, how, exit, |next| next.result = result))
     }
@@ -462,7 +471,7 @@ impl Step<'_> {
         fence: &Fence,
         interruption: &Interruption,
         exit: Option<Exit>,
-    ) -> Result<Next, Refusal> {
+    ) -> Result<Change, Refusal> {
         check_fence(self.run, held, fence)?;
         let how = match &self.run.cancel {
             Some(request) => End::Cancelled(request.clone()),
@@ -472,7 +481,7 @@ impl Step<'_> {
     }
 
     /// Ends the attempt by the run's policy.
-    fn reap(&self, held: &Running, evidence: &Evidence) -> Next {
+    fn reap(&self, held: &Running, evidence: &Evidence) -> Change {
         let last_heard = held.owner.heard.at;
         let reap = Box::new(Reap { evidence: evidence.clone(), by: self.by.clone(), last_heard });
         let how = match (&self.run.cancel, self.run.spec.policy.orphans) {
@@ -490,11 +499,11 @@ impl Step<'_> {
             next.epoch = next.epoch.next();
             next.reaps = next.reaps.saturating_add(1);
         });
-        Next { evidence: Some(evidence.clone()), ..next }
+        Change { evidence: Some(evidence.clone()), ..next }
     }
 
     /// Gives the attempt to another owner. What it has done so far is kept.
-    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &LiveProcesses, owner: &Owner) -> Next {
+    fn adopt(&self, held: &Running, evidence: &Evidence, leftovers: &LiveProcesses, owner: &Owner) -> Change {
         let next = self.with(|next| {
             next.epoch = next.epoch.next();
             let started_by = Some(held.started_by.unwrap_or(self.run.epoch));
@@ -502,10 +511,10 @@ impl Step<'_> {
         });
         let before = format!("worker {}, pid {}", held.owner.worker, held.owner.identity.pid);
         let reason = format!("taken over from {before}: {evidence}; alive: {leftovers}");
-        Next { evidence: Some(evidence.clone()), ..next }.because(reason)
+        Change { evidence: Some(evidence.clone()), ..next }.because(reason)
     }
 
-    fn resume(&self, owner: Option<&Owner>) -> Next {
+    fn resume(&self, owner: Option<&Owner>) -> Change {
         self.with(|next| {
             next.epoch = next.epoch.next();
             next.attempt = next.attempt.saturating_add(1);
@@ -519,7 +528,7 @@ impl Step<'_> {
         })
     }
 
-    fn archive(&self, reason: Option<&str>) -> Result<Next, Refusal> {
+    fn archive(&self, reason: Option<&str>) -> Result<Change, Refusal> {
         if self.run.archived.is_some() {
             return Err(Refusal::Archived);
         }
@@ -531,20 +540,20 @@ impl Step<'_> {
         })
     }
 
-    fn unarchive(&self) -> Result<Next, Refusal> {
+    fn unarchive(&self) -> Result<Change, Refusal> {
         match self.run.archived {
             Some(_) => Ok(self.with(|next| next.archived = None)),
             None => Err(Refusal::NotArchived),
         }
     }
 
-    fn sweep(&self, done: bool, reason: &str, process: Option<Identity>) -> Next {
+    fn sweep(&self, done: bool, reason: &str, process: Option<Identity>) -> Change {
         let swept = Swept { by: self.by.clone(), at: self.now, done, process };
         self.with(|next| next.swept = Some(Box::new(swept))).because(reason.to_owned())
     }
 
     /// The change with the event that tells of it.
-    fn tell(&self, action: &Action, next: Next) -> Transition {
+    fn tell(&self, action: &Action, next: Change) -> Transition {
         let (before, after) = (self.run, next.run);
         let has_ended = before.ending().is_none() && after.ending().is_some();
         let ended = next.last_attempt.or_else(|| has_ended.then(|| Box::new(after.clone())));

@@ -9,5 +9,6 @@ pub mod policy;
 pub mod run;
 pub mod schedule;
 pub mod signal;
+pub mod sort;
 pub mod step;
 pub mod time;

@@ -4,8 +4,6 @@
 //! the key that signs. Every change goes through `commit_until_known.rs`, which knows what a lost answer means.
 
 mod adopt;
-#[cfg(feature = "object")]
-mod bucket;
 mod bulk;
 mod cancel;
 mod change;
@@ -16,61 +14,60 @@ mod delete;
 mod external;
 mod facets;
 mod find;
+#[cfg(feature = "postgres")]
+mod history;
 mod home;
 mod import;
 mod keys;
 mod log_directory;
 mod notify;
+mod open;
 mod origin;
 mod process_tree;
 mod queue;
-mod reading;
 mod reap;
+mod requested;
 mod rerun;
 mod schemes;
 mod secrets;
-#[cfg(feature = "http")]
-mod served;
 mod sharing;
+mod sorted;
 mod spool;
 mod start;
 mod status;
 mod steps;
 mod summary;
 mod trust;
+mod wait;
 mod worker_session;
 
 use std::any::Any;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use crate::error::Error;
-use crate::host::home::{actor, home};
 use crate::lifecycle::health::Observation;
 use crate::secrets::masking;
 use crate::util::sync::lock;
 
 use crate::host::{LifeLock, MadeBy};
 use crate::lifecycle::{Action, Fence, Report};
-use crate::model::id::{Entropy, Epoch, RunId, Stamp, SystemEntropy, WorkerId};
+use crate::model::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::{Lease, Policies};
 use crate::model::run::{Actor, Event, Owner, Run};
-use crate::model::time::{Clock, SystemClock};
+use crate::model::time::Clock;
 use crate::ownership::heartbeat::{HeartbeatThread, WorkerState};
 use crate::ownership::spool::Spool;
 use crate::redact::Redactor;
-use crate::secrets::trust::{NamedLocation, Trust, has_key};
-use crate::store::fork_guard::{self, ForkGuard};
-use crate::store::memory::MemoryStore;
+use crate::secrets::trust::{NamedLocation, Trust};
+use crate::store::fork_guard;
 #[cfg(feature = "object")]
-use crate::store::object::{BucketAddress, ObjectStore};
+use crate::store::object::ObjectStore;
 #[cfg(feature = "postgres")]
-use crate::store::postgres::{DatabaseAddress, PostgresStore};
+use crate::store::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
-use crate::store::sqlite::{Sharing, SqliteStore, bell};
+use crate::store::sqlite::{SqliteStore, bell};
 use crate::store::{self, Notification, Record, Store, WorkerCapacity};
 
 pub use self::cancel::{CancelOptions, Cancellation};
@@ -84,15 +81,16 @@ pub use self::log_directory::LogDirectory;
 use self::log_directory::home_directory;
 pub use self::notify::WorkReady;
 pub use self::queue::{Enqueued, Parent, Planned, next_due};
+#[doc(hidden)]
+pub use self::requested::RequestedRun;
 pub use self::rerun::RerunOptions;
+pub use self::sorted::SortedPage;
 pub use self::spool::Delivered;
 use self::spool::spool_key;
 pub use self::summary::ListItem;
 
 /// How often a change is tried when others change the run meanwhile.
 const TRIES: usize = 32;
-/// How long a beat waits for its turn before it is given up and the next one is due.
-const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Opens another connection to the same store, for the keeper's thread.
 type Reopen = Arc<dyn Fn() -> Result<Arc<dyn Store>, store::Error> + Send + Sync>;
@@ -101,14 +99,8 @@ type OnNotification = Box<dyn Fn(Notification) + Send + Sync>;
 /// Subscribes a callback; dropping the returned guard unsubscribes.
 type Listen = Arc<dyn Fn(OnNotification) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
-#[cfg(feature = "postgres")]
-fn shared_address(url: &str) -> Result<DatabaseAddress, Error> {
-    url.parse().map_err(|error| {
-        Error::Invalid(format!("the registry's URL cannot be used: {error}; it is written `{}`", DatabaseAddress::FORM))
-    })
-}
-
-/// One store of runs.
+/// A store of runs: what programs open first. It starts, enqueues, lists and cancels runs; [`Worker`](crate::Worker)
+/// executes those that wait.
 ///
 /// A registry and the runs held through it belong to the process that opened it. In a child of `fork` they are inert:
 /// every call answers [`store::Error::Forked`], dropping them changes nothing, and the child opens a registry of its own.
@@ -164,220 +156,13 @@ struct Working {
     _life: Option<LifeLock>,
 }
 
+impl Working {
+    fn new(keeping: Arc<WorkerState>, keeper: Option<HeartbeatThread>, life: Option<LifeLock>) -> Self {
+        Self { keeping, keeper, left: AtomicBool::default(), listening: OnceLock::new(), _life: life }
+    }
+}
+
 impl Registry {
-    /// Opens the registry that `url` names, made if it is missing: `sqlite:PATH` for a directory of this machine,
-    /// `postgres://…` for a database that many share, `http://…` for what a server lends, or `memory:` for one that ends
-    /// with this process.
-    pub async fn open(url: &str) -> Result<Self, Error> {
-        if url == "memory:" {
-            let store = MemoryStore::default();
-            let reopened = store.clone();
-            let reopen: Reopen = Arc::new(move || Ok(Arc::new(reopened.clone()) as Arc<dyn Store>));
-            return Self::assemble(url.into(), Arc::new(store), reopen, |home| {
-                Trust::open(home, &SystemEntropy).map(Some)
-            });
-        }
-        #[cfg(feature = "sqlite")]
-        if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
-            return Self::open_local(Path::new(path), Some(Sharing::Private));
-        }
-        #[cfg(feature = "postgres")]
-        if DatabaseAddress::is_meant(url) {
-            return Self::open_shared(url).await;
-        }
-        #[cfg(feature = "object")]
-        if BucketAddress::is_meant(url) {
-            return Self::open_bucket(url).await;
-        }
-        #[cfg(feature = "http")]
-        if store::http::ServerAddress::is_meant(url) {
-            return Self::open_served(url).await;
-        }
-        if let Some(refusal) = schemes::refusal(url) {
-            return Err(Error::Invalid(refusal));
-        }
-        // A URL may bear a password.
-        let url = Redactor::default().text(url);
-        Err(Error::Invalid(format!(
-            "`{url}` is not a registry: use sqlite:PATH, postgres://…, s3://BUCKET/PREFIX, http://… or memory:"
-        )))
-    }
-
-    #[cfg(feature = "postgres")]
-    async fn open_shared(url: &str) -> Result<Self, Error> {
-        Self::over_shared(url, PostgresStore::open(&shared_address(url)?).await?)
-    }
-
-    /// Opens the registry in the database that `url` names, where there is one. Nothing is made there.
-    #[cfg(feature = "postgres")]
-    pub async fn find_shared(url: &str) -> Result<Option<Self>, Error> {
-        let found = PostgresStore::open_existing(&shared_address(url)?).await?;
-        found.map(|store| Self::over_shared(url, store)).transpose()
-    }
-
-    #[cfg(feature = "postgres")]
-    fn over_shared(url: &str, store: PostgresStore) -> Result<Self, Error> {
-        let (name, beating, listening) = (store.id().to_owned(), store.clone(), store.clone());
-        let database = Some(store.clone());
-        let clock = store.clock();
-        let listen: Listen = Arc::new(move |heard| Some(Box::new(listening.listen(heard).ok()?)));
-        // Its beats have a connection of their own in any case.
-        let reopen: Reopen = Arc::new(move || Ok(Arc::new(beating.clone()) as Arc<dyn Store>));
-        let trust = |home: &Path| Trust::open(home, &SystemEntropy).map(Some);
-        let assembled = Self::assemble(url.into(), Arc::new(store), reopen, trust)?;
-        Ok(Self { name: Some(name), database, listen: Some(listen), clock, ..assembled })
-    }
-
-    /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
-    #[cfg(feature = "sqlite")]
-    pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
-        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-        let store = match create {
-            Some(sharing) => SqliteStore::create(path, sharing, clock, entropy)?,
-            None => SqliteStore::open(path, clock, entropy)?,
-        };
-        Self::over_local(store, |home| Trust::open(home, &SystemEntropy).map(Some))
-    }
-
-    /// Opens the registry in a directory of this machine to be read. Nothing is written, there or in the home.
-    #[cfg(feature = "sqlite")]
-    pub fn read_local(path: &Path) -> Result<Self, Error> {
-        Self::over_local(SqliteStore::read(path, Arc::new(SystemClock), Arc::new(SystemEntropy))?, Trust::read)
-    }
-
-    #[cfg(feature = "sqlite")]
-    fn over_local(store: SqliteStore, trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>) -> Result<Self, Error> {
-        let store = Arc::new(store);
-        let url = format!("sqlite:{}", store.path().display());
-        let reopened = store.clone();
-        let reopen: Reopen =
-            Arc::new(move || Ok(Arc::new(reopened.another()?.with_patience(BEAT_PATIENCE)) as Arc<dyn Store>));
-        let mut registry = Self::assemble(url, store.clone(), reopen, trust)?;
-        registry.local = Some(store);
-        Ok(registry)
-    }
-
-    /// A registry over a store of the caller's own, called `name` where it is shown. Hold the store to the contract of
-    /// [`Store`] with the conformance suite (feature `testing`) first.
-    pub fn with_store(name: impl Into<String>, store: Arc<dyn Store>) -> Result<Self, Error> {
-        let beating = store.clone();
-        let reopen: Reopen = Arc::new(move || Ok(beating.clone()));
-        Self::assemble(name.into(), store, reopen, |home| Trust::open(home, &SystemEntropy).map(Some))
-    }
-
-    fn assemble(
-        url: String,
-        store: Arc<dyn Store>,
-        reopen: Reopen,
-        trust: impl Fn(&Path) -> std::io::Result<Option<Trust>>,
-    ) -> Result<Self, Error> {
-        let home = home();
-        let denied = |error: std::io::Error| Error::Store(store::Error::Denied(error.to_string()));
-        let trust = home.as_deref().map(trust).transpose();
-        let mut unsigned = None;
-        let trust = match trust {
-            Ok(trust) => trust.flatten(),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                unsigned = Some(error.to_string());
-                None
-            }
-            // A home that cannot be written does not prevent runs: they are then made without a signature.
-            Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied || !has_key(home.as_deref()) => None,
-            Err(error) => return Err(denied(error)),
-        };
-        Ok(Self {
-            url,
-            opened_by: MadeBy::this_process(),
-            store: Arc::new(ForkGuard::new(store)),
-            #[cfg(feature = "sqlite")]
-            local: None,
-            #[cfg(feature = "object")]
-            bucket: None,
-            #[cfg(feature = "postgres")]
-            database: None,
-            name: None,
-            lease: None,
-            policies: Arc::default(),
-            reopen,
-            listen: None,
-            clock: Arc::new(SystemClock),
-            entropy: Arc::new(SystemEntropy),
-            me: actor(),
-            trust,
-            identities: Mutex::default(),
-            artifacts: Arc::default(),
-            signatures_withheld: false,
-            redactor: Arc::default(),
-            log_redactor: None,
-            unsigned,
-            spool: home.as_deref().map(Spool::new),
-            worker: Mutex::new(None),
-            offer: Arc::default(),
-            beats_later: false,
-            recognise: |record, stamp| record.stamp == stamp,
-        })
-    }
-
-    /// A registry over any store, with clocks and randomness given, no home, and no thread: its worker beats only when
-    /// [`Registry::tick`] is called. For tests and simulations.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn over(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        entropy: Arc<dyn Entropy>,
-        me: Actor,
-        identity: Identity,
-    ) -> Self {
-        let reopened = store.clone();
-        let worker = WorkerId::draw(clock.now(), &*entropy);
-        let keeping = Arc::new(WorkerState::new(
-            worker,
-            identity,
-            me.clone(),
-            clock.clone(),
-            entropy.clone(),
-            "test:".into(),
-            None,
-        ));
-        Self {
-            url: "test:".into(),
-            opened_by: MadeBy::this_process(),
-            store,
-            #[cfg(feature = "sqlite")]
-            local: None,
-            #[cfg(feature = "object")]
-            bucket: None,
-            #[cfg(feature = "postgres")]
-            database: None,
-            name: None,
-            lease: None,
-            policies: Arc::default(),
-            reopen: Arc::new(move || Ok(reopened.clone())),
-            listen: None,
-            clock,
-            entropy,
-            me,
-            trust: None,
-            identities: Mutex::default(),
-            artifacts: Arc::default(),
-            signatures_withheld: true,
-            redactor: Arc::default(),
-            log_redactor: None,
-            unsigned: None,
-            spool: None,
-            offer: Arc::default(),
-            beats_later: true,
-            worker: Mutex::new(Some(Arc::new(Working {
-                keeping,
-                keeper: None,
-                left: AtomicBool::default(),
-                listening: OnceLock::new(),
-                _life: None,
-            }))),
-            recognise: |record, stamp| record.stamp == stamp,
-        }
-    }
-
     /// Replaces how own writes are recognised after a lost answer, to prove that a wrong way is caught.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
@@ -389,7 +174,7 @@ impl Registry {
     /// Keeps results that the store would not take in `home`.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn spooling_to(mut self, home: &Path) -> Self {
+    pub fn spooling_to(mut self, home: &std::path::Path) -> Self {
         self.spool = Some(Spool::new(home));
         if let Some(working) = lock(&self.worker).as_mut() {
             let WorkerState { worker, identity, me, clock, entropy, registry, .. } = &*working.keeping;
@@ -402,13 +187,7 @@ impl Registry {
                 registry.clone(),
                 self.spool.clone(),
             ));
-            *working = Arc::new(Working {
-                keeping,
-                keeper: None,
-                left: AtomicBool::default(),
-                listening: OnceLock::new(),
-                _life: None,
-            });
+            *working = Arc::new(Working::new(keeping, None, None));
         }
         self
     }
@@ -574,8 +353,7 @@ impl Registry {
         if !self.beats_later {
             worker_session::start(&keeper)?;
         }
-        let (keeper, left, listening) = (Some(keeper), AtomicBool::default(), OnceLock::new());
-        *worker = Some(Arc::new(Working { keeping: keeping.clone(), keeper, left, listening, _life: life }));
+        *worker = Some(Arc::new(Working::new(keeping.clone(), Some(keeper), life)));
         Ok(keeping)
     }
 

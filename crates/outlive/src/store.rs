@@ -7,6 +7,8 @@
 pub mod called;
 pub(crate) mod counts;
 pub(crate) mod fork_guard;
+#[cfg(feature = "postgres")]
+mod history;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(any(feature = "http", feature = "object"))]
@@ -40,7 +42,12 @@ pub use crate::model::run::QueueHead;
 use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, Run, State};
 use crate::model::time::Timestamp;
 
-/// A store of runs.
+/// A store of runs, behind which all backends look alike. Implement it, with the `async_trait` crate, to keep runs in a
+/// database of your own: [`Registry::with_store`](crate::Registry::with_store) opens a registry over it. Programs that use
+/// runs call a [`Registry`](crate::Registry) instead.
+///
+/// The conformance suite (feature `testing`) holds a store to this contract; `examples/own_store.rs` is a whole store with
+/// its suite. Rules about states are not the store's matter: it writes what it is given, if the record is as expected.
 ///
 /// # Contract
 ///
@@ -119,11 +126,11 @@ pub struct Change {
     pub stamp: Stamp,
 }
 
-/// How often a record was written.
+/// How often a record was written: what a conditional [`Write`] compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
-/// A run as a store keeps it.
+/// A run as a store keeps it, with its revision and the stamp of its last write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The run.
@@ -134,7 +141,7 @@ pub struct Record {
     pub stamp: Stamp,
 }
 
-/// What a write replaces.
+/// What a [`Write`] expects on record, in order to replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expect {
@@ -144,7 +151,7 @@ pub enum Expect {
     Revision(Revision),
 }
 
-/// One conditional change.
+/// One conditional change of a run, for [`Store::commit`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Write {
     /// What it replaces.
@@ -199,7 +206,7 @@ impl Write {
     }
 }
 
-/// What became of a write.
+/// What became of a [`Write`]: done, or refused for another revision or a busy key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WriteOutcome {
     /// It took effect, and this is the version it made.
@@ -229,7 +236,7 @@ impl WriteOutcome {
     }
 }
 
-/// A page of records.
+/// A page of records: the answer of [`Store::list`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
     /// The records.
@@ -278,7 +285,7 @@ impl Pages {
     }
 }
 
-/// Which runs an update takes.
+/// Which runs [`Store::update`] takes, and how many.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Selection {
     /// Those that match.
@@ -303,7 +310,7 @@ impl Selection {
     }
 }
 
-/// A sign of life.
+/// The heartbeat of a worker: what [`Store::beat`] is given.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beat {
     /// The worker that beats.
@@ -368,7 +375,7 @@ impl Default for WorkerCapacity {
     }
 }
 
-/// What a beat learns.
+/// What a heartbeat learns of its runs: the answer of [`Store::beat`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BeatReply {
     /// Rises whenever the set of runs that the worker owns, or a cancel request among them, changes.
@@ -423,7 +430,7 @@ impl BeatReply {
     }
 }
 
-/// A process that owns runs.
+/// A worker as a store keeps it, from [`Store::workers`] and [`Registry::workers`](crate::Registry::workers).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRecord {
     /// Which incarnation.
@@ -481,7 +488,7 @@ pub(crate) fn next_due_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestam
 pub(crate) fn heads_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestamp) -> Vec<QueueHead> {
     let mut heads: BTreeMap<(String, String, i32), QueueHead> = BTreeMap::new();
     for run in runs.filter(|run| matches!(&run.state, State::Pending(pending) if pending.is_due(now))) {
-        let (kind, priority, created_at) = (run.spec.kind.clone(), run.spec.priority, run.created_at);
+        let (kind, priority, created_at) = (run.spec.kind.clone(), run.priority(), run.created_at);
         let head = QueueHead { kind: kind.clone(), share: run.spec.share.clone(), priority, created_at };
         let known = heads.entry((kind, run.tenant().to_owned(), priority)).or_insert_with(|| head.clone());
         if created_at < known.created_at {
@@ -491,7 +498,8 @@ pub(crate) fn heads_of<'a>(runs: impl Iterator<Item = &'a Run>, now: Timestamp) 
     heads.into_values().collect()
 }
 
-/// How a store fails.
+/// How a store fails: what an implementation of [`Store`] answers with, and [`Error::Store`](crate::Error::Store)
+/// carries. Match it to tell an outage from a damaged record.
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -2,17 +2,23 @@
 //! stores and registries.
 
 #[cfg(feature = "object")]
+#[doc(hidden)]
 pub mod bucket;
 mod harness;
 #[cfg(feature = "postgres")]
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub mod lender;
+#[doc(hidden)]
 pub mod lifecycle;
 #[cfg(any(feature = "object", feature = "postgres"))]
+#[doc(hidden)]
 pub mod ports;
 #[cfg(any(feature = "http", feature = "object"))]
+#[doc(hidden)]
 pub mod proxy;
 #[cfg(feature = "postgres")]
+#[doc(hidden)]
 pub mod server;
 
 pub use self::harness::Harness;
@@ -125,7 +131,7 @@ impl Entropy for SeededEntropy {
     }
 }
 
-/// A person who acts in tests.
+/// A person who acts in tests: the [`Actor`](crate::Actor) of a registry or spec.
 pub fn person(name: &str) -> Actor {
     Actor { user: name.into(), host: "testhost".into(), pid: 4_242 }
 }
@@ -136,7 +142,7 @@ pub fn stranger(pid: u32) -> Identity {
     Identity { vantage, pid, start_ticks: 1, pidfs_inode: None, lock_inode: None }
 }
 
-/// A worker as the owner of a run.
+/// A worker as the owner of a run, for tests of stores.
 pub fn owner(worker: WorkerId, lease: Lease) -> Owner {
     Owner { worker, identity: stranger(1), lease, heard: LastHeartbeat::default() }
 }
@@ -151,7 +157,7 @@ pub fn pending(spec: Spec, now: Timestamp, entropy: &dyn Entropy) -> Run {
     Run::new(RunId::draw(now, entropy), Arc::new(spec), None, now)
 }
 
-/// A stamp.
+/// A stamp of a write, for tests of stores.
 pub fn stamp(entropy: &dyn Entropy) -> Stamp {
     Stamp::draw(entropy)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::scene::{Scene, cancel, failed, fence, finish, suspend};
 use super::{Ground, ensure};
-use crate::lifecycle::{Action, Observed, Verdict};
+use crate::lifecycle::{Action, Observed, Outcome, QueueEdit};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::owner::Evidence;
@@ -33,6 +33,7 @@ fn word(scene: &Scene) -> String {
 fn drawn_spec(scene: &Scene) -> Spec {
     let mut spec = Spec::new(word(scene), person("ada"));
     spec.priority = i32::try_from(scene.entropy.below(3)).unwrap_or(0) - 1;
+    spec.queued = scene.entropy.one_in(2);
     if scene.entropy.one_in(2) {
         spec.name = Some(word(scene));
     }
@@ -67,16 +68,17 @@ async fn populate_one(scene: &Scene, workers: &[WorkerId], made_at: Timestamp) -
     let record = scene.read(id).await?;
     let fence = fence(worker, &record);
     let interruption = Interruption { signal: Some(15), reason: "SIGTERM".into() };
-    let failed = Verdict::Failed { error_type: "exit".into(), error_message: "1".into() };
+    let failed = Outcome::Failed { error_type: "exit".into(), error_message: "1".into() };
     let beat = record.run.owner().map_or(0, |owner| owner.heard.beat);
     let observed = Observed { epoch: record.run.epoch, beat };
     let action = match state {
+        StateName::Pending if record.run.spec.queued => Action::Edit(QueueEdit { priority: Some(1), due: None }),
         StateName::Pending | StateName::Running => return Ok(()),
         StateName::Suspended => suspend(worker, &record),
         StateName::Interrupted => Action::Interrupt { fence, interruption, exit: None },
         StateName::Dead => Action::Reap { observed, evidence: Evidence::LockFree, reaper: None },
         StateName::Succeeded => finish(worker, &record),
-        StateName::Failed => Action::Finish { fence, verdict: failed, exit: None },
+        StateName::Failed => Action::Finish { fence, outcome: failed, exit: None },
         StateName::Cancelled => {
             let suspended = scene.act(&record, &suspend(worker, &record)).await?;
             scene.act(&suspended, &cancel()).await?;

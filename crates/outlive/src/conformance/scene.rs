@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Ground, Work};
-use crate::lifecycle::{Action, Fence, Report, Verdict, apply, enqueued};
+use crate::lifecycle::{Action, Fence, Outcome, Report, apply, enqueued};
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::policy::Lease;
 use crate::model::run::{Owner, Run, Spec};
@@ -171,7 +171,7 @@ pub(super) fn fence(worker: WorkerId, record: &Record) -> Fence {
 }
 
 pub(super) fn finish(worker: WorkerId, record: &Record) -> Action {
-    Action::Finish { fence: fence(worker, record), verdict: Verdict::SUCCEEDED, exit: None }
+    Action::Finish { fence: fence(worker, record), outcome: Outcome::SUCCEEDED, exit: None }
 }
 
 pub(super) fn suspend(worker: WorkerId, record: &Record) -> Action {

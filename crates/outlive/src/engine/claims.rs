@@ -6,12 +6,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::lifecycle::OwnerEnd;
 use crate::lifecycle::fairness::Turns;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::policy::Lease;
-use crate::model::run::Run;
-use crate::ownership::handle::RunHandle;
+use crate::model::run::{Exit, Run};
+use crate::ownership::handle::{Persisted, RunHandle};
 use crate::registry::Registry;
 use crate::util::sync::lock;
 
@@ -29,6 +30,40 @@ const MOST_ROUNDS: usize = 32;
 fn unless_some<T: Default>(handles: &[RunHandle]) -> impl Fn(Error) -> Result<T, Error> + use<T> {
     let has_some = !handles.is_empty();
     move |error| if has_some { Ok(T::default()) } else { Err(error) }
+}
+
+/// What one claim was offered beside what it claimed.
+#[derive(Default)]
+struct Offered {
+    /// Runs of schedules that were passed over because their next run is not made.
+    scheduled: Mutex<Vec<Run>>,
+    /// Runs with a rate.
+    rated: Mutex<Vec<Run>>,
+}
+
+impl Offered {
+    /// Whether a run is to be claimed, of those that are `wanted`. Notes what is to be remembered of it.
+    fn is_claimed(&self, run: &Run, followed: &BTreeSet<RunId>, wanted: &(dyn Fn(&Run) -> bool + Send + Sync)) -> bool {
+        if run.rates().next().is_some() {
+            let mut rated = lock(&self.rated);
+            let is_known = rated.iter().any(|known: &Run| known.spec.keys == run.spec.keys);
+            if !is_known && rated.len() < RATED {
+                rated.push(run.clone());
+            }
+        }
+        if run.spec.schedule.is_none() || followed.contains(&run.id) {
+            return wanted(run);
+        }
+        let mut scheduled = lock(&self.scheduled);
+        if scheduled.iter().all(|known: &Run| known.id != run.id) {
+            scheduled.push(run.clone());
+        }
+        false
+    }
+
+    fn into_parts(self) -> (Vec<Run>, Vec<Run>) {
+        (std::mem::take(&mut *lock(&self.scheduled)), std::mem::take(&mut *lock(&self.rated)))
+    }
 }
 
 /// What a worker claims, and what it remembers between two claims.
@@ -98,6 +133,9 @@ impl Claims {
         let most = if self.has_shares { limit.min(1) } else { limit };
         let (handles, scheduled) = self.claim_once(registry, self.filter(), most, wanted).await?;
         self.has_shares |= handles.iter().any(|handle| handle.run().spec.share.is_some());
+        if !self.has_shares {
+            self.unshared_until = registry.clock().awake() + UNSHARED;
+        }
         self.is_drained = handles.len() < most;
         Ok((handles, scheduled))
     }
@@ -194,28 +232,32 @@ impl Claims {
         limit: usize,
         wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
     ) -> Result<(Vec<RunHandle>, Vec<Run>), Error> {
-        let (scheduled, rated): (Mutex<Vec<Run>>, Mutex<Vec<Run>>) = Default::default();
-        let is_claimed = |run: &Run| {
-            if run.rates().next().is_some() {
-                let mut rated = lock(&rated);
-                let is_known = rated.iter().any(|known: &Run| known.spec.keys == run.spec.keys);
-                if !is_known && rated.len() < RATED {
-                    rated.push(run.clone());
-                }
-            }
-            if run.spec.schedule.is_none() || self.followed.contains(&run.id) {
-                return wanted(run);
-            }
-            let mut scheduled = lock(&scheduled);
-            if scheduled.iter().all(|known: &Run| known.id != run.id) {
-                scheduled.push(run.clone());
-            }
-            false
-        };
+        let offered = Offered::default();
+        let is_claimed = |run: &Run| offered.is_claimed(run, &self.followed, wanted);
         let handles = registry.claim_within(filter, limit, self.longest, &is_claimed).await?;
-        let (scheduled, rated) = (std::mem::take(&mut *lock(&scheduled)), std::mem::take(&mut *lock(&rated)));
+        let (scheduled, rated) = offered.into_parts();
         self.rated = rated;
         Ok((handles, scheduled))
+    }
+
+    /// Ends a run and claims the next one with the same write, where a look for whose turn it is among shares is not due.
+    /// Where it is, or the registry is not local, the run is ended alone and the next claim brings the next run.
+    pub async fn end_and_claim(
+        &mut self,
+        registry: &Registry,
+        handle: RunHandle,
+        end: (OwnerEnd, Option<Exit>),
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> (Result<Persisted, Error>, Option<RunHandle>) {
+        if self.has_shares || registry.clock().awake() >= self.unshared_until {
+            return (handle.end(None, end.0, end.1).await, None);
+        }
+        let offered = Offered::default();
+        let is_claimed = |run: &Run| offered.is_claimed(run, &self.followed, wanted);
+        let of_none = Filter { share: Some(String::new()), ..self.filter() };
+        let ended = registry.end_and_claim(handle, end, (of_none, self.longest), &is_claimed).await;
+        (_, self.rated) = offered.into_parts();
+        ended
     }
 
     /// Makes the next runs of schedules. Answers whether any run may be claimed because of that.

@@ -37,7 +37,7 @@ pub(crate) use self::pass::sweep_from;
 /// For how long nothing of a run is touched after its end, unless it is said otherwise.
 pub const GRACE: Duration = Duration::from_secs(3_600);
 
-/// What is to be spared. Each part only ever spares more, the longer or the more it is.
+/// What [`sweep`](crate::sweep) spares. Each part only ever spares more, the longer or the more it is.
 #[derive(Debug, Clone)]
 pub struct SweepPolicy {
     /// Runs that have ended less long ago.
@@ -243,9 +243,10 @@ pub fn decide(facts: &SweepInput<'_>, spare: &SweepPolicy) -> Decision {
     }
 }
 
-/// What a sweep did, or would do.
+/// What [`sweep`](crate::sweep) did, or what it would do where it only looked.
 #[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(description = "What a sweep did, or would do."))]
 pub struct SweepReport {
     /// Nothing was deleted.
     pub dry_run: bool,

@@ -27,15 +27,15 @@ use self::dispatcher::{Dispatcher, Stage};
 pub use self::dispatcher::{Tally, Waker};
 pub use self::job::{BlockingJob, Job, JobRun};
 pub use self::outcome::{Done, Failed, IntoDone};
-use self::task::Answer;
 pub use self::task::StopReason;
+use self::task::TaskOutcome;
 pub use self::timing::WorkerTiming;
 #[cfg(all(any(test, feature = "testing"), feature = "object"))]
 pub(crate) use self::{
     builder::WorkerContext,
-    claimer::{BATCH as CLAIM_BATCH, Claimer, Next},
+    claimer::{BATCH as CLAIM_BATCH, Claimer, NextClaim},
     completer::{BATCH as END_BATCH, Batch},
-    maintenance::Chores,
+    maintenance::WorkerMaintenance,
     task::Task,
 };
 use crate::error::Error;
@@ -50,7 +50,7 @@ type OnStart = Arc<dyn Fn(&RunHandle) + Send + Sync>;
 /// A callback for ended attempts.
 type OnEnd = Arc<dyn Fn(&Run) + Send + Sync>;
 
-/// A process that executes runs of some kinds.
+/// A process that executes runs of the kinds that it has handlers for. The front page has a whole service.
 ///
 /// # Examples
 ///
@@ -84,7 +84,7 @@ pub struct Worker {
     last_grace: Duration,
     slots: Vec<JoinHandle<()>>,
     claimers: Vec<JoinHandle<()>>,
-    chores: Option<JoinHandle<()>>,
+    maintenance: Option<JoinHandle<()>>,
     finishers: Vec<JoinHandle<()>>,
 }
 
@@ -144,18 +144,18 @@ impl Worker {
         floor.advance(Stage::Draining);
         self.claimers.drain(..).for_each(|claimer| join(Some(claimer)));
         for task in floor.unbegun() {
-            floor.end(task, Answer::interrupted("its worker ended before it was begun"));
+            floor.end(task, TaskOutcome::interrupted("its worker ended before it was begun"));
         }
         if !floor.wait_idle(self.grace) {
             floor.advance(Stage::Stopping);
             floor.wait_idle(self.last_grace);
         }
         for task in floor.abandoned() {
-            floor.end(task.clone(), Answer::interrupted("its worker was stopped, and its handler was not done"));
+            floor.end(task.clone(), TaskOutcome::interrupted("its worker was stopped, and its handler was not done"));
             task.abort();
         }
         floor.advance(Stage::Over);
-        join(self.chores.take());
+        join(self.maintenance.take());
         self.finishers.drain(..).for_each(|finisher| join(Some(finisher)));
         // A thread whose handler never returns ends with the process.
         for slot in self.slots.drain(..) {
@@ -173,7 +173,7 @@ impl Worker {
         std::mem::forget((
             std::mem::take(&mut self.slots),
             std::mem::take(&mut self.claimers),
-            self.chores.take(),
+            self.maintenance.take(),
             std::mem::take(&mut self.finishers),
             self.listening.take(),
             self.registry.clone(),

@@ -14,6 +14,9 @@ impl Error {
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
             Self::DamagedIndex(_) => "`outlive registry refresh --rebuild` makes it anew from its sources".into(),
             Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
+            Self::Exported { place, .. } => {
+                format!("`outlive history export --to {place} --remember` has this home look there")
+            }
             Self::NoRepository { .. } => {
                 "`outlive registry list` lists those that are; `outlive registry add` adds one".into()
             }

@@ -60,13 +60,13 @@ impl HeldCommand {
         has_exited(&self.process)
     }
 
-    /// How it ended, if that is known; where it is not yet, this waits `patience` for it to be collected.
-    pub fn exit(&self, patience: Duration) -> Option<Exit> {
+    /// How it ended, if that is known; where it is not yet, this waits `timeout` for it to be collected.
+    pub fn exit(&self, timeout: Duration) -> Option<Exit> {
         if !self.has_ended() {
             return None;
         }
         self.noted_exit().or_else(|| {
-            let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+            let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
             // Nothing is asked for but what is always reported: that it has been collected.
             let _ = poll(&mut [PollFd::new(&self.process, PollFlags::empty())], Some(&limit));
             self.noted_exit()

@@ -45,8 +45,8 @@ mod tests {
             (LockState::Unknown, unknown.clone(), unknown),
             (LockState::Unknown, gone.clone(), gone),
         ];
-        for (lock, process, verdict) in ladder {
-            assert_eq!(weigh(lock, process.clone()), verdict, "{lock:?}, {process}");
+        for (lock, process, outcome) in ladder {
+            assert_eq!(weigh(lock, process.clone()), outcome, "{lock:?}, {process}");
         }
     }
 }

@@ -80,7 +80,7 @@ impl Identity {
 
     /// Whether this process still lives, seen from `from`.
     pub fn probe(&self, from: &HostContext) -> Liveness {
-        self.examine(from).map_or_else(|verdict| verdict, |_| Liveness::Alive)
+        self.examine(from).map_or_else(|outcome| outcome, |_| Liveness::Alive)
     }
 
     /// Sends `signal`, if and only if the process that has the pid is proven to be this one.
@@ -88,7 +88,7 @@ impl Identity {
         match self.examine(&HostContext::here()) {
             Ok(fd) => Ok(pidfd_send_signal(&fd, signal)?),
             Err(Liveness::Dead(_)) => Err(Errno::SRCH.into()),
-            Err(verdict) => Err(io::Error::other(format!("not proven to be the same process: {verdict}"))),
+            Err(outcome) => Err(io::Error::other(format!("not proven to be the same process: {outcome}"))),
         }
     }
 
@@ -97,7 +97,7 @@ impl Identity {
         self.examine(&HostContext::here()).ok()
     }
 
-    /// A handle on the living process, or the verdict that it is not one.
+    /// A handle on the living process, or the outcome that it is not one.
     fn examine(&self, from: &HostContext) -> Result<OwnedFd, Liveness> {
         let unknown = |why: &str| Err(Liveness::Unknown(why.into()));
         if self.vantage.boot_id.is_empty() || from.boot_id.is_empty() {
@@ -204,16 +204,16 @@ fn parse_stat(stat: &[u8]) -> Option<Stat> {
     })
 }
 
-pub(super) fn wait_exited(fd: &OwnedFd, patience: Duration) -> bool {
-    let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+pub(super) fn wait_exited(fd: &OwnedFd, timeout: Duration) -> bool {
+    let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
     matches!(poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)), Ok(ready) if ready > 0)
 }
 
-/// Waits until a process is gone, for at most `patience`.
-pub fn wait_gone(identity: &Identity, patience: Duration) -> bool {
+/// Waits until a process is gone, for at most `timeout`.
+pub fn wait_gone(identity: &Identity, timeout: Duration) -> bool {
     match identity.examine(&HostContext::here()) {
-        Ok(fd) => wait_exited(&fd, patience),
-        Err(verdict) => matches!(verdict, Liveness::Dead(_)),
+        Ok(fd) => wait_exited(&fd, timeout),
+        Err(outcome) => matches!(outcome, Liveness::Dead(_)),
     }
 }
 

@@ -181,19 +181,19 @@ impl Tree {
         // After it was opened: the process that has its number now is the one that was.
         let is_inside = |pid| inside.contains(&pid) && self.group.as_ref().is_some_and(|group| group.has(pid));
         let lock = if self.has_lock_held() { file_id(&self.dir, &self.lock) } else { None };
-        let mut found: HashMap<u32, (Member, Stat, Mark)> = HashMap::new();
+        let mut found: HashMap<u32, (Member, Stat, Membership)> = HashMap::new();
         for pid in pids().filter(|pid| *pid != us) {
             let Ok(process) = open_pidfd(pid) else { continue };
             let Some(stat) = read_stat(pid).ok().filter(|stat| !stat.has_ended) else { continue };
             let carries = || carried_run(pid, &self.names).is_some_and(|carried| carried == self.run);
             let mark = match lock.is_some_and(|lock| holds(pid, lock)) || is_astray(pid, &stat) && carries() {
-                true => Mark::Ours,
-                false if owns_a_detached_run(pid) => Mark::Apart,
-                false if is_inside(pid) => Mark::Inside,
-                false => Mark::None,
+                true => Membership::Ours,
+                false if owns_a_detached_run(pid) => Membership::Apart,
+                false if is_inside(pid) => Membership::Inside,
+                false => Membership::None,
             };
             let member = Member { pid, process };
-            if let Some(signal) = signal.filter(|_| mark == Mark::Ours && !self.but.contains(&pid)) {
+            if let Some(signal) = signal.filter(|_| mark == Membership::Ours && !self.but.contains(&pid)) {
                 let _ = member.signal(signal);
             }
             found.insert(pid, (member, stat, mark));
@@ -204,9 +204,9 @@ impl Tree {
             for _ in 0..=found.len() {
                 match found.get(&at) {
                     _ if at == us => return inside || self.below_us,
-                    Some((_, _, Mark::Ours)) => return true,
-                    Some((_, _, Mark::Apart)) => return false,
-                    Some((_, stat, mark)) => (at, inside) = (stat.parent, inside || *mark == Mark::Inside),
+                    Some((_, _, Membership::Ours)) => return true,
+                    Some((_, _, Membership::Apart)) => return false,
+                    Some((_, stat, mark)) => (at, inside) = (stat.parent, inside || *mark == Membership::Inside),
                     // It ended meanwhile; the next look sees whose child this has become.
                     None => return inside,
                 }
@@ -234,13 +234,13 @@ impl Tree {
         let mut quiet = 0;
         for _ in 0..ROUNDS {
             let mut killed = self.look(Some(Signal::KILL));
-            let mut anybody_new = false;
+            let mut any_new = false;
             for member in &killed {
-                anybody_new |= known.insert((member.pid, pidfs_inode(&member.process)));
+                any_new |= known.insert((member.pid, pidfs_inode(&member.process)));
             }
             killed.retain(|member| member.signal(Signal::KILL).is_ok());
             wait_all(&killed, GONE_WITHIN);
-            quiet = if anybody_new { 0 } else { quiet + 1 };
+            quiet = if any_new { 0 } else { quiet + 1 };
             if quiet >= QUIET {
                 break;
             }
@@ -251,7 +251,7 @@ impl Tree {
 
 /// What a process says of itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mark {
+enum Membership {
     /// It is of the attempt.
     Ours,
     /// It is of no other run than its own.
@@ -267,8 +267,8 @@ pub(super) fn owns_a_detached_run(pid: u32) -> bool {
     words.split(|byte| *byte == 0).nth(1) == Some(DETACHED.as_bytes())
 }
 
-fn wait_all(asked: &[Member], patience: Duration) {
-    let mut left = patience;
+fn wait_all(asked: &[Member], timeout: Duration) {
+    let mut left = timeout;
     for member in asked {
         // Each wait takes from what is left for the others; one that is gone takes nothing.
         if !wait_exited(&member.process, left) {

@@ -113,7 +113,12 @@ impl Runs {
         while let Some(records) = pollster::block_on(walk.next(registry.store())).map_err(|error| error.to_string())? {
             found.extend(records.into_iter().map(|record| (record.run.id, record.revision)));
         }
+        #[cfg(feature = "postgres")]
+        if let Some(database) = registry.database() {
+            found.extend(pollster::block_on(database.exported_revisions()).map_err(|error| error.to_string())?);
+        }
         found.sort_unstable_by_key(|(id, _)| *id);
+        found.dedup_by_key(|(id, _)| *id);
         Ok(found)
     }
 

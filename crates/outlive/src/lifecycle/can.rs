@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::{Action, Refusal, apply, rerun};
+use super::{Action, QueueEdit, Refusal, apply, rerun};
 use crate::lifecycle::health::{Health, RunStatus};
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{End, Run, State, StateName, Withheld};
@@ -21,6 +21,8 @@ pub enum Operation {
     Archive,
     /// Stop it, end its processes, and make it final.
     Cancel,
+    /// Change its place in the queue.
+    Edit,
     /// Hold it back, and with it its schedule.
     Pause,
     /// Mark it dead.
@@ -52,6 +54,7 @@ pub fn can(seen: &RunStatus, is_executable: impl Fn() -> bool) -> Vec<Operation>
         (Operation::Adopt, is_orphaned && run.spec.step.is_none() && !run.copied),
         (Operation::Archive, is_allowed(&Action::Archive { reason: None })),
         (Operation::Cancel, is_allowed(&request) || is_unfinished),
+        (Operation::Edit, is_allowed(&Action::Edit(QueueEdit::default()))),
         (Operation::Pause, is_allowed(&Action::Pause { reason: None })),
         (Operation::Reap, is_dead_unrecorded && !run.copied),
         (Operation::Rerun, may_rerun(seen) && is_executable()),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Action, Next, Refusal, Step};
+use super::{Action, ActionContext, Change, Refusal};
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{CancelRequest, End, Ending, Run, State, truncate_message};
 
-impl Step<'_> {
+impl ActionContext<'_> {
     /// Keeps the request with the run, and ends the run where nothing of it is left that could go on.
     ///
     /// An owner ends its own run, with its processes. Without an owner the live processes of the last attempt decide: while
@@ -16,7 +16,7 @@ impl Step<'_> {
         reason: Option<String>,
         grace: Option<Duration>,
         live: &LiveProcesses,
-    ) -> Result<Next, Refusal> {
+    ) -> Result<Change, Refusal> {
         let request = CancelRequest { by: self.by.clone(), at: self.now, reason: reason.map(truncate_message), grace };
         let reason = request.reason.clone();
         // The first request stands: a second one neither moves its time nor takes its name.

@@ -54,7 +54,7 @@ pub enum OwnerStatus {
 ///
 /// With a witness the registry is of one host, and a process that lives is never called dead however silent it is.
 /// Without one, or where the witness could not see, the lease decides.
-pub fn judge(owner: &Owner, sight: Option<&Observation>) -> OwnerStatus {
+pub fn judge(owner: &Owner, observation: Option<&Observation>) -> OwnerStatus {
     let silent_for = owner.heard.silent_for;
     let lapsed = owner.lease.lapsed(silent_for);
     let by_lease = || {
@@ -67,16 +67,16 @@ pub fn judge(owner: &Owner, sight: Option<&Observation>) -> OwnerStatus {
         };
         if lapsed { OwnerStatus::Dead(evidence) } else { OwnerStatus::Live }
     };
-    let Some(sight) = sight else { return by_lease() };
-    match &sight.owner {
+    let Some(observation) = observation else { return by_lease() };
+    match &observation.owner {
         Liveness::Alive if lapsed => OwnerStatus::Unresponsive,
         Liveness::Alive => OwnerStatus::Live,
         // An owner that cannot be observed but has live processes is not gone.
-        Liveness::Unknown(_) if lapsed && !sight.leftovers.is_empty() => OwnerStatus::Unresponsive,
+        Liveness::Unknown(_) if lapsed && !observation.leftovers.is_empty() => OwnerStatus::Unresponsive,
         Liveness::Unknown(_) => by_lease(),
-        Liveness::Dead(evidence) if sight.leftovers.is_empty() => OwnerStatus::Dead(evidence.clone()),
+        Liveness::Dead(evidence) if observation.leftovers.is_empty() => OwnerStatus::Dead(evidence.clone()),
         Liveness::Dead(evidence) => {
-            OwnerStatus::Orphaned { evidence: evidence.clone(), leftovers: sight.leftovers.clone() }
+            OwnerStatus::Orphaned { evidence: evidence.clone(), leftovers: observation.leftovers.clone() }
         }
     }
 }
@@ -124,7 +124,8 @@ impl fmt::Display for Health {
     }
 }
 
-/// A run as a reader sees it.
+/// A run as a reader sees it, from [`Registry::get`](crate::Registry::get), [`Registry::wait`](crate::Registry::wait)
+/// and [`Registry::list`](crate::Registry::list): what is on record, judged by whether its owner lives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunStatus {
     /// What is on record.
@@ -170,7 +171,7 @@ impl RunStatus {
 }
 
 /// Reads a run: judges its owner, if it has one, and says how it does.
-pub fn see(run: Run, sight: Option<&Observation>, now: Timestamp) -> RunStatus {
+pub fn see(run: Run, observation: Option<&Observation>, now: Timestamp) -> RunStatus {
     let mut seen = RunStatus {
         state: run.state.name(),
         health: None,
@@ -195,7 +196,7 @@ pub fn see(run: Run, sight: Option<&Observation>, now: Timestamp) -> RunStatus {
     }
     let State::Running(running) = &seen.run.state else {
         seen.reason = standing(&seen.run, now);
-        seen.leftovers = sight.map(|sight| sight.leftovers.clone()).unwrap_or_default();
+        seen.leftovers = observation.map(|observation| observation.leftovers.clone()).unwrap_or_default();
         if !seen.leftovers.is_empty() {
             seen.add_reason(format!("still alive: {}", seen.leftovers));
         }
@@ -204,7 +205,7 @@ pub fn see(run: Run, sight: Option<&Observation>, now: Timestamp) -> RunStatus {
     };
     let (owner, limits) = (&running.owner, &seen.run.spec.policy.limits);
     let over = |limit: Option<Duration>, since: Timestamp| limit.filter(|limit| now.since(since) > *limit);
-    match judge(owner, sight) {
+    match judge(owner, observation) {
         OwnerStatus::Dead(evidence) => {
             seen.state = StateName::Dead;
             let goes_on = if survives_reap(&seen.run) { "; a worker or supervisor tries it again" } else { "" };

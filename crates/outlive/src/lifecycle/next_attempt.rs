@@ -1,7 +1,7 @@
 //! What follows the end of an attempt: rest, another attempt, or waiting for a person. And what follows a run that is
 //! over: another like it.
 
-use super::{Refusal, Verdict, waiting};
+use super::{Outcome, Refusal, waiting};
 use crate::model::id::Epoch;
 use crate::model::policy::OrphanPolicy;
 use crate::model::run::{
@@ -69,23 +69,23 @@ fn after_failed(error_message: &str) -> String {
 
 /// Whether this finish is a duplicate of one already recorded for this claim: the first reply was lost, so
 /// that the owner finishes again.
-pub fn is_duplicate_finish(run: &Run, claimed: Epoch, verdict: &Verdict) -> bool {
+pub fn is_duplicate_finish(run: &Run, claimed: Epoch, outcome: &Outcome) -> bool {
     if run.epoch != claimed {
         return false;
     }
-    match (&run.state, verdict) {
+    match (&run.state, outcome) {
         // Without an owner it was ended by another process, before or after that claim.
         (State::Ended(Ending { owner: None, .. }), _) => false,
-        (State::Ended(ending), Verdict::Succeeded { result }) => ending.how == End::Succeeded && run.result == *result,
-        (State::Ended(ending), Verdict::Cancelled) => matches!(ending.how, End::Cancelled(_)),
-        (State::Ended(ending), Verdict::Failed { error_type, error_message }) => {
+        (State::Ended(ending), Outcome::Succeeded { result }) => ending.how == End::Succeeded && run.result == *result,
+        (State::Ended(ending), Outcome::Cancelled) => matches!(ending.how, End::Cancelled(_)),
+        (State::Ended(ending), Outcome::Failed { error_type, error_message }) => {
             let is_same = |failure: &Failure| {
                 failure.error_type == truncate_message(error_type.clone())
                     && failure.error_message == truncate_message(error_message.clone())
             };
             matches!(&ending.how, End::Failed(failure) if is_same(failure))
         }
-        (State::Pending(pending), Verdict::Failed { error_message, .. }) => {
+        (State::Pending(pending), Outcome::Failed { error_message, .. }) => {
             let expected = truncate_message(after_failed(&truncate_message(error_message.clone())));
             pending.reason.as_ref() == Some(&expected)
         }

@@ -11,7 +11,7 @@ use crate::model::run::{Exit, Interruption};
 /// How an owner says its work came out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Outcome {
     /// It did what it was to do.
     Succeeded {
         /// What it returned, if anything.
@@ -29,7 +29,7 @@ pub enum Verdict {
     Cancelled,
 }
 
-impl Verdict {
+impl Outcome {
     /// It did what it was to do, and returned nothing.
     pub const SUCCEEDED: Self = Self::Succeeded { result: None };
 }
@@ -39,7 +39,7 @@ impl Verdict {
 #[serde(rename_all = "snake_case")]
 pub enum OwnerEnd {
     /// The work came out so.
-    Finished(Verdict),
+    Finished(Outcome),
     /// It was asked to stop and did.
     Interrupted(Interruption),
 }
@@ -48,7 +48,7 @@ impl OwnerEnd {
     /// The action that records it, by the holder of the claim.
     pub fn action(&self, fence: Fence, exit: Option<Exit>) -> Action {
         match self.clone() {
-            Self::Finished(verdict) => Action::Finish { fence, verdict, exit },
+            Self::Finished(outcome) => Action::Finish { fence, outcome, exit },
             Self::Interrupted(interruption) => Action::Interrupt { fence, interruption, exit },
         }
     }

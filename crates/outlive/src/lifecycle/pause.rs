@@ -3,16 +3,16 @@
 //! A paused run stays pending with a time that never comes, so that no store needs a rule of its own. Slots of a schedule
 //! that pass meanwhile are not made up for, whatever its policy for missed slots says: a person did not want them.
 
-use super::{Next, Refusal, Step};
+use super::{ActionContext, Change, Refusal};
 use crate::model::run::{Paused, Pending, Run, State, truncate_message};
 use crate::model::time::Timestamp;
 
 /// Until when a paused run waits: the year 9999, which every store can hold.
 const NEVER: Timestamp = Timestamp::from_micros(253_370_764_800_000_000);
 
-impl Step<'_> {
+impl ActionContext<'_> {
     /// Holds the run back. One that its owner retries by itself is not in a queue, and its owner does not look here.
-    pub(super) fn pause(&self, pending: &Pending, reason: Option<String>) -> Result<Next, Refusal> {
+    pub(super) fn pause(&self, pending: &Pending, reason: Option<String>) -> Result<Change, Refusal> {
         match (&pending.paused, self.run.spec.queued, &self.run.cancel) {
             (Some(_), ..) => return Err(Refusal::Paused),
             (_, false, _) => return Err(Refusal::NotQueued),
@@ -26,7 +26,7 @@ impl Step<'_> {
     }
 
     /// Lets the run wait for its turn again.
-    pub(super) fn unpause(&self, pending: &Pending) -> Result<Next, Refusal> {
+    pub(super) fn unpause(&self, pending: &Pending) -> Result<Change, Refusal> {
         let Some(paused) = &pending.paused else { return Err(Refusal::NotPaused) };
         let not_before = due_after(self.run, paused.at, self.now);
         Ok(self.in_state(State::Pending(Pending { not_before, paused: None, ..pending.clone() })))

@@ -5,7 +5,7 @@ use crate::model::owner::LiveProcesses;
 use crate::model::run::{Actor, StateName};
 use crate::model::time::Timestamp;
 
-/// Why an action is refused. Nothing changed.
+/// Why the rules refuse an action: what [`Error::Refused`](crate::Error::Refused) carries. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -49,7 +49,7 @@ pub enum Refusal {
     #[error("it is not paused")]
     NotPaused,
     /// It waits for its own owner, not in a queue.
-    #[error("it is not queued; only a queued run can be paused")]
+    #[error("it is not queued; only a queued run can be paused or edited")]
     NotQueued,
     /// Its cancellation was requested, and processes of it live.
     #[error("its cancellation was requested; it is not started again")]
@@ -182,6 +182,7 @@ fn wrong_state(action: &str, state: StateName) -> String {
         "release" => "only a pending run waits for others",
         "unpark" => "only a parked run can be unparked",
         "pause" | "unpause" => "only a pending run can be paused",
+        "edit" => "only a pending run can be edited",
         "wake" => "only a suspended run can be woken",
         "reap" => "only a running run can be reaped",
         "adopt" => "only a running run can be adopted",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Action, Fence, Observed, Refusal, Report, Verdict, apply, enqueued, follows, note_usage};
+use super::{Action, Fence, Observed, Outcome, QueueEdit, Refusal, Report, apply, enqueued, follows, note_usage};
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Pending, Run, State, StateName};
@@ -139,6 +139,7 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
             _ => return None,
         },
         "unpause" => Action::Unpause,
+        "edit" => Action::Edit(QueueEdit::between(run, sent.run)?),
         "report" => Action::Report { fence: fence()?, report: reported(run, left, event) },
         "suspend" => match &sent.run.state {
             State::Suspended(suspended) => Action::Suspend { fence: fence()?, reason: suspended.reason.clone() },
@@ -149,7 +150,7 @@ fn infer(run: &Run, sent: &Sent<'_>, event: &Event, parents: &dyn Fn(RunId) -> O
             let ending = left.ending()?;
             Action::Finish {
                 fence: fence()?,
-                verdict: verdict(&ending.how, sent.run.result.clone())?,
+                outcome: outcome(&ending.how, sent.run.result.clone())?,
                 exit: ending.exit,
             }
         }
@@ -226,14 +227,14 @@ fn reported(before: &Run, after: &Run, event: &Event) -> Report {
     }
 }
 
-fn verdict(how: &End, result: Option<Arc<Value>>) -> Option<Verdict> {
+fn outcome(how: &End, result: Option<Arc<Value>>) -> Option<Outcome> {
     match how {
-        End::Succeeded => Some(Verdict::Succeeded { result }),
-        End::Failed(failure) => Some(Verdict::Failed {
+        End::Succeeded => Some(Outcome::Succeeded { result }),
+        End::Failed(failure) => Some(Outcome::Failed {
             error_type: failure.error_type.clone(),
             error_message: failure.error_message.clone(),
         }),
-        End::Cancelled(_) => Some(Verdict::Cancelled),
+        End::Cancelled(_) => Some(Outcome::Cancelled),
         End::Interrupted(_) | End::Dead(_) => None,
     }
 }

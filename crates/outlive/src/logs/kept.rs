@@ -56,7 +56,7 @@ impl Keep {
 }
 
 /// A stream of a log.
-pub(super) struct Kept {
+pub(super) struct KeptStream {
     pub(super) stream: Stream,
     /// Its end is where it is written; this descriptor is shared with the command.
     append: File,
@@ -71,7 +71,7 @@ pub(super) struct Kept {
     masked: u64,
 }
 
-impl Kept {
+impl KeptStream {
     pub(super) fn open(dir: &OwnedFd, stream: Stream, name: &str, index: &str, mode: Mode) -> io::Result<Self> {
         let file = open(dir, name, mode)?;
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;

@@ -46,7 +46,7 @@ pub enum Part {
 /// The log of one attempt, being read.
 pub struct LogReader {
     dir: OwnedFd,
-    sources: [Source; 2],
+    sources: [LogFile; 2],
     index: IndexReader,
     /// The first note that is not read through, in this edition of the index.
     cursor: (u64, usize),
@@ -56,7 +56,7 @@ pub struct LogReader {
     watch: Option<OwnedFd>,
 }
 
-struct Source {
+struct LogFile {
     name: String,
     file: Option<File>,
     wanted: bool,
@@ -83,7 +83,7 @@ struct Next {
 impl LogReader {
     /// The log of an attempt in this directory; none where there is none.
     pub(crate) fn open(dir: OwnedFd, attempt: u32) -> io::Result<Option<Self>> {
-        let source = |stream: Stream| Source {
+        let source = |stream: Stream| LogFile {
             name: name(attempt, stream.as_str()),
             file: None,
             wanted: true,
@@ -102,7 +102,7 @@ impl LogReader {
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> io::Result<bool> {
-        let sizes = self.sources.iter().map(Source::size).collect::<io::Result<Vec<u64>>>()?;
+        let sizes = self.sources.iter().map(LogFile::size).collect::<io::Result<Vec<u64>>>()?;
         Ok(sizes.iter().all(|size| *size == 0))
     }
 
@@ -264,9 +264,9 @@ impl LogReader {
         self.index.meaning.stopped
     }
 
-    /// Waits until something may have been written, for at most `patience`. The first call does not wait: whatever
+    /// Waits until something may have been written, for at most `timeout`. The first call does not wait: whatever
     /// happens after it is noticed.
-    pub fn wait(&mut self, patience: Duration) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let Some(watch) = &self.watch else {
             let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
             let written = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
@@ -274,7 +274,7 @@ impl LogReader {
             self.watch = Some(events);
             return Ok(());
         };
-        let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+        let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&limit));
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(watch, &mut buffer);
@@ -351,7 +351,7 @@ impl LogReader {
     }
 }
 
-impl Source {
+impl LogFile {
     fn open(&mut self, dir: &OwnedFd) -> io::Result<()> {
         if self.file.is_some() || !self.wanted {
             return Ok(());

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::growth::{Growth, Watched};
 use super::index::{Entry, IndexWriter};
-use super::kept::{Keep, Kept};
+use super::kept::{Keep, KeptStream};
 use super::{LogPolicy, Stream};
 use crate::model::time::Clock;
 use crate::redact::Redactor;
@@ -50,7 +50,7 @@ pub struct LogWriter {
     keep: Keep,
     clock: Arc<dyn Clock>,
     mask: Option<Box<dyn Mask>>,
-    kept: [Option<Kept>; 2],
+    kept: [Option<KeptStream>; 2],
     index: Option<IndexWriter>,
     /// Whether the file system can give the middle of a file back, once it was asked.
     holes: Option<bool>,
@@ -147,12 +147,12 @@ impl LogWriter {
         name(self.attempt, kind)
     }
 
-    fn kept(&mut self, stream: Stream) -> io::Result<&mut Kept> {
+    fn kept(&mut self, stream: Stream) -> io::Result<&mut KeptStream> {
         let kept = match self.kept[stream.index()].take() {
             Some(kept) => kept,
             None => {
                 let (file, index) = (self.name(stream.as_str()), self.name("log"));
-                let kept = Kept::open(&self.dir, stream, &file, &index, self.mode)?;
+                let kept = KeptStream::open(&self.dir, stream, &file, &index, self.mode)?;
                 if let Some(watched) = &mut self.watched {
                     watched.add(kept.path())?;
                 }
@@ -207,7 +207,7 @@ impl LogWriter {
         if !*self.holes.get_or_insert_with(|| kept.can_leave_out()) {
             let Some(cut) = kept.cut_to_head(self.keep, self.policy.cap) else { return Ok(()) };
             self.index()?.note(at, cut)?;
-            return self.kept[stream.index()].as_ref().map_or(Ok(()), Kept::truncate);
+            return self.kept[stream.index()].as_ref().map_or(Ok(()), KeptStream::truncate);
         }
         // Noted first: a reader that finds nothing where something was can tell why.
         self.index()?.note(at, Entry::Hole { stream, from: hole.from, end: hole.end })?;

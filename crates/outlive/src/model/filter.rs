@@ -12,7 +12,9 @@ use crate::model::run::{Run, State, StateName};
 use crate::model::step;
 use crate::model::time::Timestamp;
 
-/// Conditions that a run must all meet. The default meets every run.
+/// Conditions that a run must all meet, for [`Registry::list`](crate::Registry::list),
+/// [`Registry::all`](crate::Registry::all) and [`Registry::claim`](crate::Registry::claim). The default meets every
+/// run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Filter {
@@ -96,7 +98,7 @@ impl Filter {
             && self.step_of.is_none_or(|of| run.spec.step.as_ref().is_some_and(|step| step.of == of))
             && self.waits.is_none_or(|waits| waits_for_others(run) == waits)
             && self.share.as_ref().is_none_or(|tenant| run.tenant() == tenant)
-            && self.priority.is_none_or(|priority| run.spec.priority == priority)
+            && self.priority.is_none_or(|priority| run.priority() == priority)
     }
 }
 

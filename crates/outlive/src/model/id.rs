@@ -99,17 +99,19 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// One run, for ever. A version 7 UUID: ids sort by the millisecond in which they were made.
+    /// The id of a run, a version 7 UUID: ids sort by the millisecond in which they were made. Store it beside your own rows;
+    /// it reads and prints as text.
     RunId
 );
 uuid_id!(
-    /// One incarnation of a process that owns runs. A restarted process is another worker.
+    /// The id of one incarnation of a process that owns runs; a restarted process is another worker. Find its runs with
+    /// [`Filter::owner`](crate::Filter::owner).
     WorkerId
 );
 uuid_id!(
     /// Marks one write, so that its author recognises it after the answer was lost.
     ///
-    /// Equality of content would not do: two reapers write the same verdict, and only one of them won.
+    /// Equality of content would not do: two reapers write the same outcome, and only one of them won.
     Stamp
 );
 
@@ -210,9 +212,16 @@ fn version_7(now: Timestamp, tail: &[u8; 10]) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(millis, tail).into_uuid()
 }
 
-/// The fence of a run. Rises by one with every claim, resume or reap; never reset, never reused.
+/// The fencing number of a run, which rises by one with every claim, resume or reap. Write it beside external
+/// effects, and refuse a lower one there: see [`Fence`](crate::Fence).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    schemars(
+        description = "The fence of a run. Rises by one with every claim, resume or reap; never reset, never reused."
+    )
+)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 

@@ -25,7 +25,7 @@ pub struct HostContext {
 
 /// One process, unique among all of its boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
+#[serde(from = "StoredIdentity")]
 pub struct Identity {
     /// Where it stands.
     #[serde(flatten)]
@@ -44,7 +44,7 @@ pub struct Identity {
 
 /// An identity as it is read back: as flat as it is written.
 #[derive(Deserialize)]
-struct Stored {
+struct StoredIdentity {
     host: Arc<str>,
     boot_id: Arc<str>,
     pid_ns: u64,
@@ -57,9 +57,9 @@ struct Stored {
     lock_inode: Option<u64>,
 }
 
-impl From<Stored> for Identity {
-    fn from(stored: Stored) -> Self {
-        let Stored { host, boot_id, pid_ns, time_ns, pid, start_ticks, pidfs_inode, lock_inode } = stored;
+impl From<StoredIdentity> for Identity {
+    fn from(stored: StoredIdentity) -> Self {
+        let StoredIdentity { host, boot_id, pid_ns, time_ns, pid, start_ticks, pidfs_inode, lock_inode } = stored;
         Self { vantage: HostContext { host, boot_id, pid_ns, time_ns }, pid, start_ticks, pidfs_inode, lock_inode }
     }
 }
@@ -105,9 +105,10 @@ impl fmt::Display for Liveness {
     }
 }
 
-/// What proves that an owner is gone.
+/// What proves that an owner is gone. Read it in the end of a dead run, to tell a killed process from a silent host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(description = "What proves that an owner is gone."))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Evidence {

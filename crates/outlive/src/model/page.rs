@@ -9,10 +9,10 @@ use super::id::RunId;
 use super::run::Run;
 use super::time::Timestamp;
 
-/// The most runs of one page.
+/// The most runs of one page, which a [`Page`] is cut to.
 pub const PAGE_LIMIT: usize = 1_000;
 
-/// Where a page begins, and how long it may be.
+/// Where a page begins, and how long it may be, for [`Registry::list`](crate::Registry::list) and [`Store::list`](crate::store::Store::list).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Page {
     /// Right behind this run.
@@ -43,7 +43,7 @@ impl Page {
     }
 }
 
-/// An order of runs.
+/// The order of a listing, for [`Page`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -55,7 +55,7 @@ pub enum Order {
     Claim,
 }
 
-/// A place in a listing.
+/// A place in a listing, from one page to the next: pass it back in [`Page`] as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The run's priority.
@@ -69,7 +69,7 @@ pub struct Cursor {
 impl Cursor {
     /// The place of `run`.
     pub fn at(run: &Run) -> Self {
-        Self { priority: run.spec.priority, created_at: run.created_at, id: run.id }
+        Self { priority: run.priority(), created_at: run.created_at, id: run.id }
     }
 
     /// A key that sorts as `order` does.
@@ -104,7 +104,7 @@ impl FromStr for Cursor {
     }
 }
 
-/// Text that is no place in a listing.
+/// The failure to read a [`Cursor`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the `next` of an earlier page")]
 pub struct InvalidCursor(String);

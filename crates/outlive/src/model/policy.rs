@@ -13,7 +13,8 @@ use crate::model::time::{millis, show_duration};
 /// The longest time any setting may name: ten years. Beyond it lies overflow.
 pub const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// A promise to be heard of again: a beat at least every `beat`, or the owner counts as gone after `lasts`.
+/// How often an owner beats, and after which silence it counts as gone. Shorter leases find a death sooner and cost more
+/// writes; a worker has its own ([`WorkerTiming`](crate::WorkerTiming)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedLease")]
 pub struct Lease {
@@ -90,7 +91,7 @@ impl Default for Lease {
     }
 }
 
-/// What a reap makes of an orphan.
+/// What becomes of a run whose owner died. [`Policy::with_retries`] requeues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrphanPolicy {
@@ -162,7 +163,7 @@ pub struct Retry {
     pub backoff_cap: Duration,
 }
 
-/// A kind of failure that a policy can name.
+/// A kind of failure that a policy can name, for [`Retry::permanent`]: failures that no further attempt would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FailureClass {
@@ -231,7 +232,20 @@ pub struct Limits {
     pub hung_after: Option<Duration>,
 }
 
-/// Everything a run was promised when it was made.
+/// What a run is promised when it is made: retries, backoff, timeout, lease. Set it for a kind with
+/// [`Registry::with_policy`], or for one run in [`Spec::policy`].
+///
+/// ```
+/// use std::time::Duration;
+/// let policy = outlive::Policy::default()
+///     .with_retries(5)
+///     .with_backoff(Duration::from_millis(500), Duration::from_secs(60))
+///     .with_timeout(Duration::from_secs(600));
+/// assert!(policy.retry.on_failure && policy.retry.on_interrupt);
+/// ```
+///
+/// [`Registry::with_policy`]: crate::Registry::with_policy
+/// [`Spec::policy`]: crate::Spec::policy
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
@@ -252,15 +266,29 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Retries a run that failed, until it has had so many attempts. The pause before the second is a second, and doubles
-    /// with each.
+    /// Has a run tried again until it succeeds, is cancelled or has failed `max_attempts` times. For handlers that may be
+    /// called again after a crash: they are idempotent, or go on from their checkpoint.
+    ///
+    /// A failed attempt is followed by the next after [`Policy::with_backoff`]. One that a graceful shutdown interrupted, and
+    /// one whose worker died, is followed at once and does not count as failed. Without this call a run that failed, was
+    /// interrupted or is dead rests until a person or a program resumes it.
     #[must_use]
     pub fn with_retries(mut self, max_attempts: u32) -> Self {
-        (self.retry.on_failure, self.retry.max_attempts) = (true, max_attempts);
+        (self.retry.on_failure, self.retry.on_interrupt) = (true, true);
+        (self.retry.max_attempts, self.orphans) = (max_attempts, OrphanPolicy::Requeue);
         self
     }
 
-    /// Asks an attempt to stop that takes longer, and fails it.
+    /// Waits for `first` after the first failure and twice as long after each further one, up to `longest`. A second and
+    /// five minutes, unless it is said otherwise; each wait is shortened by up to half, so that runs that failed together
+    /// do not return together.
+    #[must_use]
+    pub fn with_backoff(mut self, first: Duration, longest: Duration) -> Self {
+        (self.retry.backoff, self.retry.backoff_cap) = (first, longest);
+        self
+    }
+
+    /// Asks an attempt to stop that takes longer than `timeout`, and records it as failed.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.limits.timeout = Some(timeout);

@@ -51,9 +51,16 @@ pub const DEPTH_LIMIT: usize = 48;
 /// The longest message kept with progress, an error or a reason, in bytes.
 pub const MESSAGE_LIMIT: usize = 4 << 10;
 
-/// Who did something: a person on a host, in a process. Part of every event, and so cheap to copy.
+/// Who did something: a person on a host, in a process. [`Registry::spec`](crate::Registry::spec) fills it in; read
+/// it in events and cancel requests. Cheap to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    schemars(
+        description = "Who did something: a person on a host, in a process. Part of every event, and so cheap to copy."
+    )
+)]
 pub struct Actor {
     /// The user's name.
     pub user: Arc<str>,
@@ -69,7 +76,8 @@ impl fmt::Display for Actor {
     }
 }
 
-/// One unit of work, and how it stands.
+/// One unit of work and its state, as it is on record. [`Registry::get`](crate::Registry::get) answers with it as a
+/// [`RunStatus`](crate::RunStatus), which also knows whether the owner lives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Run {
     /// Its id.
@@ -86,6 +94,9 @@ pub struct Run {
     /// How it stands.
     #[serde(flatten)]
     pub state: State,
+    /// The priority that a person gave it since it was made; see [`Run::priority`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
     /// The request to cancel it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Box<CancelRequest>>,
@@ -133,6 +144,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The priority by which it is claimed: lower ones first.
+    pub fn priority(&self) -> i32 {
+        self.priority.unwrap_or(self.spec.priority)
+    }
+
     /// The tenant whose share it counts against; empty where it has none.
     pub fn tenant(&self) -> &str {
         self.spec.share.as_ref().map_or("", |share| &share.tenant)
@@ -149,6 +165,7 @@ impl Run {
             epoch: Epoch(0),
             attempt: 1,
             state: State::Pending(Pending { since: now, not_before, waits_for, reason: None, paused: None }),
+            priority: None,
             cancel: None,
             progress: None,
             usage: None,
@@ -226,7 +243,8 @@ impl Run {
     }
 }
 
-/// How a run stands, with what can be known only then.
+/// The state of a run with what only that state has. Match [`Run::state`](crate::Run::state) for details;
+/// [`StateName`](crate::StateName) is enough for most.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -354,7 +372,8 @@ pub struct LastHeartbeat {
     pub silent_for: Duration,
 }
 
-/// How an attempt ended.
+/// How an attempt ended: read it from [`Run::ending`](crate::Run::ending) to report an outcome with its time and
+/// owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// The outcome.
@@ -372,7 +391,7 @@ pub struct Ending {
     pub exit: Option<Exit>,
 }
 
-/// The ways to end.
+/// The ways in which an attempt ends: match [`Ending::how`](crate::Ending::how).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -401,7 +420,7 @@ impl End {
     }
 }
 
-/// Why it failed.
+/// Why an attempt failed, as it is on record: match `error_type` to tell a failed handler from a timeout or a panic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// A class a policy can name: `exit`, `signal`, `spawn`, `timeout`, `panic`, `dropped`, `reaped`.
@@ -435,7 +454,8 @@ impl fmt::Display for GaveUp {
     }
 }
 
-/// What asked the owner to stop.
+/// What asked the owner to stop: a signal or the shutdown of its worker. Read it in
+/// [`End::Interrupted`](crate::End::Interrupted).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
     /// The signal's number, where there was one.
@@ -455,7 +475,7 @@ impl fmt::Display for Interruption {
     }
 }
 
-/// A verdict on an owner, and on what it rests.
+/// A judgement of an owner, and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reap {
     /// What was seen.
@@ -485,7 +505,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A request to cancel a run.
+/// A request to cancel a run: what [`Stop::Cancelled`](crate::Stop::Cancelled) carries, to tell who asked and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     /// Who asked.
@@ -500,7 +520,8 @@ pub struct CancelRequest {
     pub grace: Option<Duration>,
 }
 
-/// How far a run says it is.
+/// How far a run says that it is, for [`Job::progress`](crate::Job::progress) and
+/// [`RunHandle::progress`](crate::RunHandle::progress). Lists and the dashboard show it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// How much is done.
@@ -543,9 +564,14 @@ pub struct Swept {
     pub process: Option<Identity>,
 }
 
-/// One line of a run's event log. Appended with the change it tells of, never edited.
+/// One line of a run's event log, appended with the change that it records and never edited. Read with
+/// [`Registry::events`](crate::Registry::events), to show or audit what happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    schemars(description = "One line of a run's event log. Appended with the change it tells of, never edited.")
+)]
 pub struct Event {
     /// When it happened.
     pub at: Timestamp,
@@ -568,7 +594,7 @@ pub struct Event {
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// On what a verdict rests.
+    /// The evidence that the owner is gone, where this is a reap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// What the attempt used that this ended, without its course.

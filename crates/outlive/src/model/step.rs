@@ -41,7 +41,7 @@ impl Fingerprint {
 /// What a step brought about. It is kept as the checkpoint of the step's own run, with its success, in one write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum StepOutcome {
     /// What a command wrote. The bytes are in its log; these tell whether they are all there and as they were.
     Output {
         /// To its standard output.
@@ -53,7 +53,7 @@ pub enum Outcome {
     Answer(Value),
 }
 
-impl Outcome {
+impl StepOutcome {
     /// What the step brought about, as far as that is on record.
     pub fn of(step: &Run) -> Option<Self> {
         serde_json::from_value(step.checkpoint.clone()?).ok()

@@ -13,7 +13,8 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A moment of wall time in UTC, to the microsecond.
+/// A moment of wall time in UTC, to the microsecond. In [`Spec::not_before`](crate::Spec::not_before) it schedules a
+/// run; it reads and prints as RFC 3339.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 

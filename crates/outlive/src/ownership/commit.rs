@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use crate::error::Error;
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::Run;
-use crate::store::{self, Expect, Record, Rule, Selection, Store, Write, WriteOutcome};
+use crate::model::time::Timestamp;
+use crate::store::{self, Change, Expect, Record, Rule, Selection, Store, Write, WriteOutcome};
 use crate::util::sync::lock;
 
 /// How often a write is repeated whose answer was lost.
@@ -22,6 +23,12 @@ const REPEATS: usize = 4;
 pub(crate) struct UnresolvedWrite(Option<store::Error>);
 
 impl UnresolvedWrite {
+    /// What is unknown after a write that failed so.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn after(error: store::Error) -> Self {
+        Self(Some(error).filter(|error| matches!(error, store::Error::Unknown(_))))
+    }
+
     /// The error to answer with: that of the lost answer, if there is one.
     pub(crate) fn or(&self, error: impl Into<Error>) -> Error {
         self.0.clone().map_or_else(|| error.into(), Error::Store)
@@ -88,20 +95,38 @@ pub(crate) async fn update_until_known(
     rule: Rule<'_>,
     is_own: impl Fn(&Record, Stamp) -> bool,
 ) -> Result<Vec<Record>, store::Error> {
-    let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-    let noted = |run: &Run, now| {
-        let change = rule(run, now)?;
-        lock(&tried).push((run.id, change.stamp));
-        Some(change)
-    };
-    let unknown = match store.update(selection, &noted).await {
+    let tried = StampedChanges::default();
+    let unknown = match store.update(selection, &tried.noting(rule)).await {
         Err(unknown @ store::Error::Unknown(_)) => unknown,
         updated => return updated,
     };
-    let tried = std::mem::take(&mut *lock(&tried));
-    let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
-    let bears_stamp = |record: &Record| tried.iter().any(|(id, stamp)| *id == record.run.id && is_own(record, *stamp));
-    let found = store.get(&ids).await.unwrap_or_default();
-    let own: Vec<Record> = found.into_iter().filter(bears_stamp).collect();
+    let own = tried.found(store, is_own).await;
     if own.is_empty() { Err(unknown) } else { Ok(own) }
+}
+
+/// The changes that a rule has made, by the stamps that they bear.
+#[derive(Debug, Default)]
+pub(crate) struct StampedChanges(Mutex<Vec<(RunId, Stamp)>>);
+
+impl StampedChanges {
+    /// The rule, with what it changes noted.
+    pub(crate) fn noting<'a>(
+        &'a self,
+        rule: Rule<'a>,
+    ) -> impl Fn(&Run, Timestamp) -> Option<Change> + Send + Sync + 'a {
+        move |run, now| {
+            let change = rule(run, now)?;
+            lock(&self.0).push((run.id, change.stamp));
+            Some(change)
+        }
+    }
+
+    /// The runs on record that bear such a stamp, as `is_own` says.
+    pub(crate) async fn found(self, store: &dyn Store, is_own: impl Fn(&Record, Stamp) -> bool) -> Vec<Record> {
+        let tried = std::mem::take(&mut *lock(&self.0));
+        let ids: Vec<RunId> = tried.iter().map(|(id, _)| *id).collect();
+        let bears_stamp =
+            |record: &Record| tried.iter().any(|(id, stamp)| *id == record.run.id && is_own(record, *stamp));
+        store.get(&ids).await.unwrap_or_default().into_iter().filter(bears_stamp).collect()
+    }
 }

@@ -24,9 +24,9 @@ impl EventFd {
         }
     }
 
-    /// Waits for a call or the bell, for at most `patience`. Answers whether it was the bell.
-    pub(crate) fn wait(&self, bell: Option<&OwnedFd>, patience: Duration) -> bool {
-        let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    /// Waits for a call or the bell, for at most `timeout`. Answers whether it was the bell.
+    pub(crate) fn wait(&self, bell: Option<&OwnedFd>, timeout: Duration) -> bool {
+        let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
         let mut fds: Vec<PollFd<'_>> =
             [self.call.as_ref(), bell].into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&limit));

@@ -1,6 +1,6 @@
 //! The run handle: what an owner holds while it does the work.
 //!
-//! It reports, asks whether to stop, and says how the work came out. Dropping it without a verdict, by an early return
+//! It reports, asks whether to stop, and says how the work came out. Dropping it without an outcome, by an early return
 //! or a panic, is recorded as a failure: no run stays running because it was forgotten.
 
 use std::any::Any;
@@ -15,13 +15,15 @@ use super::heartbeat::WorkerState;
 use super::held::{Held, Stop};
 use crate::error::Error;
 use crate::lifecycle::OwnerEnd;
-use crate::lifecycle::{Action, Fence, Refusal, Report, Transition, Verdict, apply};
+use crate::lifecycle::{Action, Fence, Outcome, Refusal, Report, Transition, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName, Usage};
 use crate::model::time::show_duration;
 use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::redact::Redactor;
 use crate::secrets::masking;
+#[cfg(feature = "sqlite")]
+use crate::store::WriteOutcome;
 use crate::store::{Record, Store, Write, fork_guard};
 use crate::util::sync::lock;
 use crate::util::within::block_on_within;
@@ -29,7 +31,8 @@ use crate::util::within::block_on_within;
 /// How often an owner's write is tried when others change the run meanwhile.
 const TRIES: usize = 16;
 
-/// Whether a verdict is on record.
+/// Where an outcome is after [`RunHandle::succeed`](crate::RunHandle::succeed) and its like: in the store, or spooled
+/// on this host. Programs that end at once may want to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persisted {
     /// The store has committed it.
@@ -48,7 +51,8 @@ struct PreparedEnd {
     stamp: Stamp,
 }
 
-/// A run that this process owns.
+/// A run that this process owns, from [`Registry::start`](crate::Registry::start). For work that the program does
+/// itself; a [`Worker`](crate::Worker) holds its own.
 pub struct RunHandle {
     pub(super) held: Arc<Held>,
     pub(super) keeping: Arc<WorkerState>,
@@ -124,6 +128,30 @@ impl RunHandle {
         self.held.watch(Box::new(callback));
     }
 
+    /// Waits until there is a reason to stop. For `select!`, beside the work, on any executor.
+    ///
+    /// A run whose owner waits so is also expected to end itself at its timeout, as with [`RunHandle::on_stop`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), outlive::Error> {
+    /// # pollster::block_on(async {
+    /// let registry = outlive::Registry::open("memory:").await?;
+    /// let run = registry.start(registry.spec("import")).await?;
+    /// registry.cancel(run.id(), Some("no longer needed".into())).await?;
+    /// let reason = run.wait_for_stop().await;
+    /// assert!(matches!(reason, outlive::Stop::Cancelled(_)));
+    /// run.stopped().await?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn wait_for_stop(&self) -> Stop {
+        if !self.keeping.made_by.is_this_process() {
+            return Stop::Lost;
+        }
+        self.held.wait_for_stop().await
+    }
+
     /// Allows the attempt at most `timeout`, where its policy allows more.
     pub(crate) fn limit(&self, timeout: Duration) {
         self.keeping.limit(&self.held, timeout);
@@ -155,6 +183,15 @@ impl RunHandle {
             self.keeping.ask_for_progress();
         }
         Ok(())
+    }
+
+    /// Writes the progress that waits for its second. Durable when this returns. For a last word before the program waits for
+    /// long: the end of the run writes it anyway.
+    pub async fn flush(&self) -> Result<(), Error> {
+        match self.held.unwritten_progress() {
+            Some(_) => self.report(Report::default()).await,
+            None => Ok(()),
+        }
     }
 
     /// Says what the attempt has used so far. It is written with the next other write of this run, with a heartbeat if that
@@ -202,28 +239,28 @@ impl RunHandle {
         Ok(())
     }
 
-    /// The work did what it was to do.
-    pub async fn succeed(self) -> Result<Persisted, Error> {
-        self.end(OwnerEnd::Finished(Verdict::SUCCEEDED), None).await
+    /// Records that the work succeeded. An end is recorded once: later ends of this handle are refused.
+    pub async fn succeed(&self) -> Result<Persisted, Error> {
+        self.end(None, OwnerEnd::Finished(Outcome::SUCCEEDED), None).await
     }
 
-    /// The work failed.
+    /// Records that the work failed, with a class that the policy of the run can name and a message for people.
     pub async fn fail(
-        self,
+        &self,
         error_type: impl Into<String>,
         error_message: impl Into<String>,
     ) -> Result<Persisted, Error> {
-        let verdict = Verdict::Failed { error_type: error_type.into(), error_message: error_message.into() };
-        self.end(OwnerEnd::Finished(verdict), None).await
+        let outcome = Outcome::Failed { error_type: error_type.into(), error_message: error_message.into() };
+        self.end(None, OwnerEnd::Finished(outcome), None).await
     }
 
-    /// The work stopped because [`Stop::Cancelled`] asked for it.
-    pub async fn cancelled(self) -> Result<Persisted, Error> {
-        self.end(OwnerEnd::Finished(Verdict::Cancelled), None).await
+    /// Records that the work stopped because [`Stop::Cancelled`] asked for it.
+    pub async fn cancelled(&self) -> Result<Persisted, Error> {
+        self.end(None, OwnerEnd::Finished(Outcome::Cancelled), None).await
     }
 
-    /// The work stopped because [`RunHandle::stop_requested`] said so; it is recorded as what was asked for.
-    pub async fn stopped(self) -> Result<Persisted, Error> {
+    /// Records that the work stopped because [`RunHandle::stop_requested`] said so, as what was asked for.
+    pub async fn stopped(&self) -> Result<Persisted, Error> {
         match self.stop_requested() {
             Some(Stop::Cancelled(_)) => self.cancelled().await,
             Some(Stop::TimedOut) => self.fail("timeout", "it ran for longer than its timeout").await,
@@ -232,38 +269,40 @@ impl RunHandle {
         }
     }
 
-    /// The process was asked to stop, by a signal or a graceful shutdown.
-    pub async fn interrupt(self, signal: Option<i32>, reason: impl Into<String>) -> Result<Persisted, Error> {
-        self.end(OwnerEnd::Interrupted(Interruption { signal, reason: reason.into() }), None).await
+    /// Records that the process was asked to stop, by a signal or a graceful shutdown.
+    pub async fn interrupt(&self, signal: Option<i32>, reason: impl Into<String>) -> Result<Persisted, Error> {
+        self.end(None, OwnerEnd::Interrupted(Interruption { signal, reason: reason.into() }), None).await
     }
 
-    /// Ends the run. A store that is away does not lose the result: it is kept on disk and delivered later.
+    /// Ends the run, and reports with the same write. A store that is away does not lose the result: it is spooled on this
+    /// host and delivered later, without the report. Several threads may share the handle; the caller sees to it that the
+    /// run is ended once.
     #[doc(hidden)]
-    pub async fn end(self, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
-        self.end_shared(None, end, exit).await
-    }
-
-    /// Ends the run and says something of it with the same write. What is said is lost where the result must be kept on
-    /// disk.
-    #[doc(hidden)]
-    pub async fn end_with(self, report: Option<Report>, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
-        self.end_shared(report, end, exit).await
-    }
-
-    /// Ends the run through a handle that several threads share. The caller sees to it that the run is ended once.
-    #[doc(hidden)]
-    pub async fn end_shared(
-        &self,
-        report: Option<Report>,
-        end: OwnerEnd,
-        exit: Option<Exit>,
-    ) -> Result<Persisted, Error> {
+    pub async fn end(&self, report: Option<Report>, end: OwnerEnd, exit: Option<Exit>) -> Result<Persisted, Error> {
         let ending = self.prepare_end(report, end, exit)?;
-        let written = self.write_end(&ending).await;
+        let written = self.write_end(&ending, UnresolvedWrite::default()).await;
         self.settle_end(ending, written)
     }
 
-    /// Ends the run as [`RunHandle::end_shared`] does, and blocks until then. An end that the store has not taken within
+    /// Ends the run with `commit`, which may change other runs in the same transaction. Where the end cannot be written so,
+    /// it is written alone.
+    #[cfg(feature = "sqlite")]
+    pub(crate) async fn end_by(
+        &self,
+        (end, exit): (OwnerEnd, Option<Exit>),
+        commit: impl FnOnce(&Write) -> Result<WriteOutcome, crate::store::Error>,
+    ) -> Result<Persisted, Error> {
+        let ending = self.prepare_end(None, end, exit)?;
+        let committed = self.ending(&ending.end, ending.exit, ending.stamp).map(|write| commit(&write));
+        let written = match committed {
+            Some(Ok(WriteOutcome::Done(_))) => Ok(()),
+            Some(Err(error)) => self.write_end(&ending, UnresolvedWrite::after(error)).await,
+            _ => self.write_end(&ending, UnresolvedWrite::default()).await,
+        };
+        self.settle_end(ending, written)
+    }
+
+    /// Ends the run as [`RunHandle::end`] does, and blocks until then. An end that the store has not taken within
     /// `limit` is spooled. Its write may still arrive; the delivery recognises it by its stamp.
     #[doc(hidden)]
     pub fn end_within(
@@ -274,10 +313,11 @@ impl RunHandle {
         exit: Option<Exit>,
     ) -> Result<Persisted, Error> {
         let ending = self.prepare_end(report, end, exit)?;
-        let written = block_on_within(limit, self.write_end(&ending)).unwrap_or_else(|| {
-            let why = format!("the store did not answer within {}", show_duration(limit));
-            Err(Error::Store(crate::store::Error::Unknown(why)))
-        });
+        let written =
+            block_on_within(limit, self.write_end(&ending, UnresolvedWrite::default())).unwrap_or_else(|| {
+                let why = format!("the store did not answer within {}", show_duration(limit));
+                Err(Error::Store(crate::store::Error::Unknown(why)))
+            });
         self.settle_end(ending, written)
     }
 
@@ -291,8 +331,7 @@ impl RunHandle {
         Ok(PreparedEnd { end, exit, action, said, stamp: Stamp::draw(&*self.keeping.entropy) })
     }
 
-    async fn write_end(&self, ending: &PreparedEnd) -> Result<(), Error> {
-        let mut doubt = UnresolvedWrite::default();
+    async fn write_end(&self, ending: &PreparedEnd, mut doubt: UnresolvedWrite) -> Result<(), Error> {
         let changed = self.change(ending.said.as_ref(), &ending.action, ending.stamp, &mut doubt).await;
         if let (true, Err(Error::Refused { refusal: Refusal::Lost { .. }, .. })) = (doubt.remains(), &changed) {
             // Others may have gone on from the own end before it was read back: then the run was not lost.
@@ -387,12 +426,12 @@ impl RunHandle {
     /// Whether the event log has this end by this claim. The fence allows no other writer to make one.
     async fn has_ended_it(&self, action: &Action) -> Result<bool, crate::store::Error> {
         let ends_so = |to: StateName| match action {
-            Action::Finish { verdict: Verdict::Succeeded { .. }, .. } => to == StateName::Succeeded,
+            Action::Finish { outcome: Outcome::Succeeded { .. }, .. } => to == StateName::Succeeded,
             // By its policy it may go on to another attempt at once.
-            Action::Finish { verdict: Verdict::Failed { .. }, .. } => {
+            Action::Finish { outcome: Outcome::Failed { .. }, .. } => {
                 matches!(to, StateName::Failed | StateName::Pending)
             }
-            Action::Finish { verdict: Verdict::Cancelled, .. } => to == StateName::Cancelled,
+            Action::Finish { outcome: Outcome::Cancelled, .. } => to == StateName::Cancelled,
             _ => to.is_ended() || to == StateName::Pending,
         };
         let events = self.store.events(self.id()).await?;
@@ -401,8 +440,8 @@ impl RunHandle {
     }
 
     /// The write that ends it, as far as what is known of it here allows one. What it says is masked already.
-    pub(crate) fn ending(&self, end: &OwnerEnd, stamp: Stamp) -> Option<Write> {
-        let action = end.action(self.fence(), None);
+    pub(crate) fn ending(&self, end: &OwnerEnd, exit: Option<Exit>, stamp: Stamp) -> Option<Write> {
+        let action = end.action(self.fence(), exit);
         let (me, now) = (&self.keeping.me, self.keeping.clock.now());
         let progress = self.held.unwritten_progress();
         let report = progress.map(|progress| Report { progress: Some(progress), ..Report::default() });
@@ -453,11 +492,11 @@ impl Drop for RunHandle {
         let (error_type, error_message) = if std::thread::panicking() {
             ("panic", "its owner panicked")
         } else {
-            ("dropped", "its owner let go of it without a verdict")
+            ("dropped", "its owner let go of it without an outcome")
         };
-        let verdict = Verdict::Failed { error_type: error_type.into(), error_message: error_message.into() };
+        let outcome = Outcome::Failed { error_type: error_type.into(), error_message: error_message.into() };
         let stamp = Stamp::draw(&*self.keeping.entropy);
         // Delivered from memory by the keeper, even where the spool cannot be written.
-        let _ = self.keeping.owe(&self.held, OwnerEnd::Finished(verdict), None, stamp);
+        let _ = self.keeping.owe(&self.held, OwnerEnd::Finished(outcome), None, stamp);
     }
 }

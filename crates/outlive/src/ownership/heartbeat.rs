@@ -20,7 +20,7 @@ use super::event_fd::EventFd;
 use super::held::{Held, Stop};
 use crate::host::MadeBy;
 use crate::lifecycle::OwnerEnd;
-use crate::lifecycle::{Action, Fence, Verdict, apply};
+use crate::lifecycle::{Action, Fence, Outcome, apply};
 use crate::model::id::{Entropy, Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
 use crate::model::policy::Lease;
@@ -67,8 +67,8 @@ struct OwnershipState {
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
     leaving: bool,
-    /// What it promises while it holds nothing.
-    promise: Lease,
+    /// The lease of the worker while it holds no run.
+    idle_lease: Lease,
     /// What it takes from the queue.
     offer: Arc<WorkerCapacity>,
     /// The thread is at a beat.
@@ -109,7 +109,7 @@ impl OwnershipState {
                 .values()
                 .map(|held| held.lease)
                 .min_by_key(|lease| (lease.beat(), lease.lasts()))
-                .unwrap_or(self.promise),
+                .unwrap_or(self.idle_lease),
             limited: held.values().filter(|held| held.is_limited()).cloned().collect(),
         };
         self.summary.get_or_insert_with(make).clone()
@@ -189,9 +189,9 @@ impl WorkerState {
     }
 
     /// From now on beats as that lease says, also while nothing is held.
-    pub(crate) fn promise(&self, lease: Lease) {
+    pub(crate) fn set_idle_lease(&self, lease: Lease) {
         let mut keep = self.keep();
-        (keep.promise, keep.summary) = (lease, None);
+        (keep.idle_lease, keep.summary) = (lease, None);
         self.nudge(keep);
     }
 
@@ -328,7 +328,9 @@ impl WorkerState {
     }
 
     fn lose(&self, held: &BTreeMap<RunId, Arc<Held>>, id: RunId) {
-        if let Some(held) = held.get(&id) {
+        // A run that was ended or claimed again while the beat was under way has not been lost.
+        let is_held = |held: &&Arc<Held>| self.keep().held.get(&id).is_some_and(|kept| kept.epoch == held.epoch);
+        if let Some(held) = held.get(&id).filter(is_held) {
             tracing::warn!(run = %id, epoch = held.epoch.0, worker = %self.worker, "claim lost");
             self.release(held);
             held.tell(Stop::Lost);
@@ -411,9 +413,9 @@ impl WorkerState {
                 // A holder that watches ends its work first and then says so. One that does not is ended here.
                 if !watched {
                     let error_message = "it ran for longer than its timeout".into();
-                    let verdict = Verdict::Failed { error_type: "timeout".into(), error_message };
+                    let outcome = Outcome::Failed { error_type: "timeout".into(), error_message };
                     // A spool that cannot be written leaves the end to be delivered from memory.
-                    let _ = self.owe(held, OwnerEnd::Finished(verdict), None, Stamp::draw(&*self.entropy));
+                    let _ = self.owe(held, OwnerEnd::Finished(outcome), None, Stamp::draw(&*self.entropy));
                 }
             }
         }

@@ -6,6 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::lifecycle::{Fence, note_usage};
 use crate::model::id::{Epoch, RunId};
 use crate::model::policy::{Lease, OnLeaseLoss};
@@ -13,7 +15,10 @@ use crate::model::run::{CancelRequest, Progress, Run, Usage};
 use crate::store::Record;
 use crate::util::sync::lock;
 
-/// Why a holder should stop.
+/// Why the owner of a run should stop: what [`RunHandle::stop_requested`] and [`RunHandle::wait_for_stop`] answer with.
+///
+/// [`RunHandle::stop_requested`]: crate::RunHandle::stop_requested
+/// [`RunHandle::wait_for_stop`]: crate::RunHandle::wait_for_stop
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// The run is no longer its own: it was reaped or ended.
@@ -56,6 +61,8 @@ pub(crate) struct Held {
     /// As it was last read or written.
     pub(crate) record: Mutex<Record>,
     stopping: Arc<Mutex<Stopping>>,
+    /// Wakes owners that wait for a reason to stop.
+    stop_changed: Notify,
     progress: Mutex<Unwritten>,
     usage: Mutex<UsageNotes>,
 }
@@ -117,6 +124,7 @@ impl Held {
             stops_unheard: policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop,
             record: Mutex::new(record),
             stopping: Arc::default(),
+            stop_changed: Notify::new(),
             progress: Mutex::default(),
             usage: Mutex::default(),
         }
@@ -242,12 +250,26 @@ impl Held {
         }
     }
 
+    /// Waits until there is a reason to stop.
+    pub(super) async fn wait_for_stop(&self) -> Stop {
+        lock(&self.stopping).watched = true;
+        loop {
+            // Made before the reason is read: one that is given in between is not missed.
+            let changed = self.stop_changed.notified();
+            match self.stop() {
+                Some(stop) => return stop,
+                None => changed.await,
+            }
+        }
+    }
+
     /// Tells the holder to stop. The first reason stands, unless the run is lost.
     pub(super) fn tell(&self, stop: Stop) {
         let mut stopping = lock(&self.stopping);
         if stopping.reason.is_none() || stop == Stop::Lost && stopping.reason != Some(Stop::Lost) {
             tracing::info!(run = %self.id, epoch = self.epoch.0, reason = stop.name(), "stop requested");
             stopping.reason = Some(stop.clone());
+            self.stop_changed.notify_waiters();
             if stopping.callback.is_some() || stopping.calling {
                 stopping.pending.push_back(stop);
                 drop(stopping);

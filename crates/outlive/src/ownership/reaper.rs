@@ -72,7 +72,7 @@ pub struct Reaper {
     worker: Option<WorkerId>,
 }
 
-struct Verdict {
+struct Judgement {
     observed: Observed,
     evidence: Evidence,
     stamp: Stamp,
@@ -116,15 +116,15 @@ impl Reaper {
     ) -> Result<(), Error> {
         let mut walk = Pages::from(running.clone(), Page { order: Order::Oldest, ..Page::default() });
         while let Some(records) = walk.next(context.store()).await? {
-            let mut verdicts = BTreeMap::new();
+            let mut judgements = BTreeMap::new();
             let runs: Vec<&Run> = records.iter().map(|record| &record.run).collect();
-            self.judge_all(context, &runs, &mut verdicts, reaped);
+            self.judge_all(context, &runs, &mut judgements, reaped);
             self.note_missing(context, &runs).await?;
-            runs.iter().filter(|run| verdicts.contains_key(&run.id)).for_each(|run| context.remove_group(run));
-            while !verdicts.is_empty() {
-                let rest = verdicts.keys().nth(BATCH).copied().map(|id| verdicts.split_off(&id));
-                reaped.ended.extend(self.end(context, &verdicts).await?);
-                verdicts = rest.unwrap_or_default();
+            runs.iter().filter(|run| judgements.contains_key(&run.id)).for_each(|run| context.remove_group(run));
+            while !judgements.is_empty() {
+                let rest = judgements.keys().nth(BATCH).copied().map(|id| judgements.split_off(&id));
+                reaped.ended.extend(self.end(context, &judgements).await?);
+                judgements = rest.unwrap_or_default();
             }
         }
         for run in std::mem::take(&mut reaped.unresponsive) {
@@ -162,8 +162,8 @@ impl Reaper {
             return Ok(None);
         };
         let Some(evidence) = end_hung(context, &fresh) else { return Ok(None) };
-        let verdict = self.verdict(context, &fresh, owner.heard.beat, evidence);
-        Ok(self.end(context, &BTreeMap::from([(fresh.id, verdict)])).await?.pop())
+        let judgement = self.judgement(context, &fresh, owner.heard.beat, evidence);
+        Ok(self.end(context, &BTreeMap::from([(fresh.id, judgement)])).await?.pop())
     }
 
     /// Ends an unresponsive run because a person said so: its owner and its tree are killed, and it is reaped.
@@ -171,19 +171,19 @@ impl Reaper {
         self.end_if_hung(context, run, true).await
     }
 
-    fn verdict(&self, context: &dyn ReapContext, run: &Run, beat: u64, evidence: Evidence) -> Verdict {
+    fn judgement(&self, context: &dyn ReapContext, run: &Run, beat: u64, evidence: Evidence) -> Judgement {
         let observed = Observed { epoch: run.epoch, beat };
-        Verdict { observed, evidence, stamp: Stamp::draw(context.entropy()) }
+        Judgement { observed, evidence, stamp: Stamp::draw(context.entropy()) }
     }
 
     fn judge_all(
         &self,
         context: &dyn ReapContext,
         runs: &[&Run],
-        verdicts: &mut BTreeMap<RunId, Verdict>,
+        judgements: &mut BTreeMap<RunId, Judgement>,
         reaped: &mut Reaped,
     ) {
-        let sights = context.store().witness().map(|witness| witness.look(runs));
+        let observations = context.store().witness().map(|witness| witness.look(runs));
         for (index, run) in runs.iter().copied().enumerate() {
             let Some(owner) = run.owner() else { continue };
             if run.copied || self.worker == Some(owner.worker) {
@@ -193,7 +193,7 @@ impl Reaper {
                 reaped.abandoned += usize::from(is_abandoned);
                 continue;
             }
-            let evidence = match judge(owner, sights.as_ref().map(|sights| &sights[index])) {
+            let evidence = match judge(owner, observations.as_ref().map(|observations| &observations[index])) {
                 OwnerStatus::Live => {
                     reaped.live += 1;
                     continue;
@@ -214,7 +214,7 @@ impl Reaper {
                 }
                 OwnerStatus::Dead(evidence) => evidence,
             };
-            verdicts.insert(run.id, self.verdict(context, run, owner.heard.beat, evidence));
+            judgements.insert(run.id, self.judgement(context, run, owner.heard.beat, evidence));
         }
     }
 
@@ -225,29 +225,30 @@ impl Reaper {
 
     /// These runs as they would stand after a pass. Nothing is written.
     pub(crate) fn foresee(&self, context: &dyn ReapContext, runs: &mut [Run], now: Timestamp) {
-        let mut verdicts = BTreeMap::new();
+        let mut judgements = BTreeMap::new();
         let running: Vec<&Run> = runs.iter().filter(|run| run.owner().is_some()).collect();
-        self.judge_all(context, &running, &mut verdicts, &mut Reaped::default());
+        self.judge_all(context, &running, &mut judgements, &mut Reaped::default());
         for run in runs {
-            if let Some(reaped) = verdicts.get(&run.id).and_then(|verdict| self.reap(context, run, verdict, now)) {
+            if let Some(reaped) = judgements.get(&run.id).and_then(|judgement| self.reap(context, run, judgement, now))
+            {
                 *run = reaped.run;
             }
         }
     }
 
-    fn reap(&self, context: &dyn ReapContext, run: &Run, verdict: &Verdict, now: Timestamp) -> Option<Transition> {
-        let Verdict { observed, evidence, .. } = verdict;
+    fn reap(&self, context: &dyn ReapContext, run: &Run, judgement: &Judgement, now: Timestamp) -> Option<Transition> {
+        let Judgement { observed, evidence, .. } = judgement;
         let action = Action::Reap { observed: *observed, evidence: evidence.clone(), reaper: self.worker };
         apply(run, &action, context.me(), now).ok()
     }
 
-    async fn end(&self, context: &dyn ReapContext, verdicts: &BTreeMap<RunId, Verdict>) -> Result<Vec<Run>, Error> {
+    async fn end(&self, context: &dyn ReapContext, judgements: &BTreeMap<RunId, Judgement>) -> Result<Vec<Run>, Error> {
         let rule = |run: &Run, now| {
-            let verdict = verdicts.get(&run.id)?;
-            Some(Change { transition: self.reap(context, run, verdict, now)?, stamp: verdict.stamp })
+            let judgement = judgements.get(&run.id)?;
+            Some(Change { transition: self.reap(context, run, judgement, now)?, stamp: judgement.stamp })
         };
-        let filter = Filter::of(verdicts.keys().copied());
-        let selection = Selection { filter, order: Order::Oldest, limit: verdicts.len(), due: false };
+        let filter = Filter::of(judgements.keys().copied());
+        let selection = Selection { filter, order: Order::Oldest, limit: judgements.len(), due: false };
         let is_own = |record: &Record, stamp| context.is_own(record, stamp);
         let ended = match update_until_known(context.store(), &selection, &rule, is_own).await {
             // None bears our stamp: the next pass looks again.
@@ -255,7 +256,7 @@ impl Reaper {
             ended => ended?,
         };
         for record in &ended {
-            let evidence = verdicts.get(&record.run.id).map(|verdict| verdict.evidence.to_string());
+            let evidence = judgements.get(&record.run.id).map(|judgement| judgement.evidence.to_string());
             tracing::info!(run = %record.run.id, state = %record.run.state.name(), evidence, "run reaped");
         }
         Ok(ended.into_iter().map(|record| record.run).collect())

@@ -148,14 +148,14 @@ fn is_unmarked(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::Verdict;
+    use crate::lifecycle::Outcome;
     use crate::model::id::{Entropy, SystemEntropy};
     use crate::model::time::{Clock, SystemClock};
 
     fn end_of(registry: &str) -> Spooled {
         let (now, entropy) = (SystemClock.now(), &SystemEntropy as &dyn Entropy);
         let (run, worker) = (RunId::draw(now, entropy), WorkerId::draw(now, entropy));
-        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
+        let end = OwnerEnd::Finished(Outcome::SUCCEEDED);
         let (registry, stamp) = (registry.into(), Stamp::draw(entropy));
         Spooled { registry, run, worker, epoch: Epoch(1), stamp, at: now, end, exit: None, usage: None }
     }

@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use super::handle::{Persisted, RunHandle};
 use crate::error::Error;
 use crate::lifecycle::OwnerEnd;
-use crate::lifecycle::{Refusal, Report, Verdict};
+use crate::lifecycle::{Outcome, Refusal, Report};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{DOCUMENT_LIMIT, Run, Spec};
-use crate::model::step::{Fingerprint, Outcome};
+use crate::model::step::{Fingerprint, StepOutcome};
 use crate::ownership::steps::{Attempt, Next, StepWriter, step_id, step_time};
 use crate::secrets::masking;
 
@@ -135,13 +135,13 @@ impl RunHandle {
     fn draft_step(&self, of: &Run, mut spec: Spec) -> Result<Run, Error> {
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         let id = step_id(of, spec.step.as_ref().map_or("", |step| &step.name));
-        masking::draft(&self.redactor, None, || None, id, &mut spec);
+        masking::draft(&self.redactor, None, || None, id, &mut spec, false);
         Ok(Run::new(id, Arc::new(spec), None, step_time(of, self.keeping.clock.now())))
     }
 
     /// Ends a step with what its work returned.
     async fn keep<T: Serialize, E>(self, answer: T) -> Result<T, StepError<E>> {
-        let kept = serde_json::to_value(&answer).and_then(|answer| serde_json::to_value(Outcome::Answer(answer)));
+        let kept = serde_json::to_value(&answer).and_then(|answer| serde_json::to_value(StepOutcome::Answer(answer)));
         let kept = match kept.map(|kept| (kept.to_string().len(), kept)) {
             Ok((size, kept)) if size <= DOCUMENT_LIMIT => kept,
             Ok((size, _)) => {
@@ -155,8 +155,8 @@ impl RunHandle {
             }
         };
         let report = Report { checkpoint: Some(kept), ..Report::default() };
-        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
-        match self.end_with(Some(report), end, None).await? {
+        let end = OwnerEnd::Finished(Outcome::SUCCEEDED);
+        match self.end(Some(report), end, None).await? {
             Persisted::Committed | Persisted::Spooled => Ok(answer),
         }
     }
@@ -168,6 +168,6 @@ impl RunHandle {
 }
 
 fn answer<T: DeserializeOwned>(original: &Run) -> Option<T> {
-    let Outcome::Answer(answer) = Outcome::of(original)? else { return None };
+    let StepOutcome::Answer(answer) = StepOutcome::of(original)? else { return None };
     serde_json::from_value::<T>(answer).ok()
 }

@@ -25,7 +25,7 @@ impl Registry {
     ///
     /// An owner that was killed a moment ago may be on its way out still: it is waited for, for at most a second.
     pub async fn adopt(&self, id: RunId) -> Result<RunHandle, Error> {
-        let observe = |run: &Run| self.look(&[run]).and_then(|mut sights| sights.pop());
+        let observe = |run: &Run| self.look(&[run]).and_then(|mut observations| observations.pop());
         match self.adopt_by(id, observe).await {
             Err(Error::Refused { refusal: Refusal::OwnerLives, .. }) if self.owner_exits(id).await? => {
                 self.adopt_by(id, observe).await
@@ -82,10 +82,10 @@ impl Registry {
     }
 }
 
-fn adoption(run: &Run, sight: Option<&Observation>, owner: Owner) -> Action {
+fn adoption(run: &Run, observation: Option<&Observation>, owner: Owner) -> Action {
     let held = run.owner();
     let observed = Observed { epoch: run.epoch, beat: held.map_or(0, |held| held.heard.beat) };
-    let (evidence, leftovers) = match held.map(|held| judge(held, sight)) {
+    let (evidence, leftovers) = match held.map(|held| judge(held, observation)) {
         Some(OwnerStatus::Orphaned { evidence, leftovers }) => (Some(evidence), leftovers),
         Some(OwnerStatus::Dead(evidence)) => (Some(evidence), LiveProcesses::default()),
         Some(OwnerStatus::Live | OwnerStatus::Unresponsive) | None => (None, LiveProcesses::default()),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Registry, ResumeOptions};
 use crate::error::Error;
-use crate::lifecycle::{Action, apply};
+use crate::lifecycle::{Action, QueueEdit, apply};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::owner::LiveProcesses;
@@ -79,7 +79,23 @@ impl Registry {
         self.change_these(runs, |run| run.spec.queued.then(|| action.clone())).await
     }
 
-    fn redacted(&self, reason: Option<String>) -> Option<String> {
+    /// Holds those of these runs back that may be paused, in one write. Answers with them.
+    pub async fn pause_each(&self, runs: &[RunId], reason: Option<String>) -> Result<Vec<Run>, Error> {
+        let action = Action::Pause { reason: self.redacted(reason) };
+        self.change_these(runs, |_| Some(action.clone())).await
+    }
+
+    /// Lets those of these runs that are paused wait for their turn again, in one write. Answers with them.
+    pub async fn unpause_each(&self, runs: &[RunId]) -> Result<Vec<Run>, Error> {
+        self.change_these(runs, |_| Some(Action::Unpause)).await
+    }
+
+    /// Changes when those of these runs are claimed that may be edited, in one write. Answers with them.
+    pub async fn edit_each(&self, runs: &[RunId], edit: QueueEdit) -> Result<Vec<Run>, Error> {
+        self.change_these(runs, |_| Some(Action::Edit(edit))).await
+    }
+
+    pub(super) fn redacted(&self, reason: Option<String>) -> Option<String> {
         reason.map(|reason| self.redactor.text(&reason))
     }
 

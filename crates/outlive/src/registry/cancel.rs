@@ -20,7 +20,8 @@ use crate::ownership::reaper::Reaper;
 /// The grace period of processes whose owner is gone, where the caller names none.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How a run is to be cancelled.
+/// How a run is to be cancelled, for [`Registry::cancel_and_end`](crate::Registry::cancel_and_end): when processes of
+/// the run are to be ended from here. Handlers need only [`Registry::cancel`](crate::Registry::cancel).
 #[derive(Debug, Clone, Default)]
 pub struct CancelOptions {
     /// The reason, kept in the run's event log.
@@ -128,8 +129,8 @@ impl Registry {
         if run.owner().is_some() || run.copied || run.started_attempt().is_none() {
             return LiveProcesses::default();
         }
-        let sight = self.look(&[run]).and_then(|mut sights| sights.pop());
-        self.with_processes_here(run, sight.map(|sight| sight.leftovers).unwrap_or_default())
+        let observation = self.look(&[run]).and_then(|mut observations| observations.pop());
+        self.with_processes_here(run, observation.map(|observation| observation.leftovers).unwrap_or_default())
     }
 
     /// Adds the live processes of a run that a registry without a directory cannot observe: those that this host has on

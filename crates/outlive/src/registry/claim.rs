@@ -5,19 +5,24 @@ use std::sync::Arc;
 use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::health::ProcessObserver;
-use crate::lifecycle::{Action, apply};
+use crate::lifecycle::{Action, OwnerEnd, QueueEdit, apply};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, Stamp};
 use crate::model::owner::LiveProcesses;
 use crate::model::policy::Lease;
-use crate::model::run::{Run, State, StateName};
+use crate::model::run::{Exit, Run, State, StateName};
 use crate::model::time::Timestamp;
+#[cfg(feature = "sqlite")]
+use crate::ownership::commit::StampedChanges;
 use crate::ownership::commit::update_until_known;
-use crate::ownership::handle::RunHandle;
+use crate::ownership::handle::{Persisted, RunHandle};
 use crate::ownership::heartbeat::WorkerState;
+#[cfg(feature = "sqlite")]
+use crate::store::{self, Write};
 use crate::store::{Change, Order, Record, Selection};
 
-/// Which runs may be continued.
+/// Which runs may be continued, for [`Registry::resume`](crate::Registry::resume) and
+/// [`Registry::requeue_each`](crate::Registry::requeue_each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResumeOptions {
     /// Also a run that failed, and not only one that is dead or was interrupted.
@@ -51,35 +56,89 @@ impl Registry {
     ) -> Result<Vec<RunHandle>, Error> {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
+        let claim = self.claim_of(&keeping, longest, wanted);
+        let claimed = self.claim_by(filter, (limit, Order::Claim), &claim).await?;
+        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+    }
+
+    /// Ends a run and claims the next that matches and is `wanted` in one transaction, in a local registry: one sync for
+    /// both. Elsewhere, and where the end cannot be written so, the run is ended alone and none is claimed.
+    pub(crate) async fn end_and_claim(
+        &self,
+        handle: RunHandle,
+        end: (OwnerEnd, Option<Exit>),
+        (filter, longest): (Filter, Option<Lease>),
+        wanted: &(dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> (Result<Persisted, Error>, Option<RunHandle>) {
+        #[cfg(feature = "sqlite")]
+        if let (Some(local), Ok(keeping)) = (&self.local, self.keeping()) {
+            let _taking = keeping.take();
+            let claim = self.claim_of(&keeping, longest, wanted);
+            let (rule, selection) = self.claim_rule(filter, (1, Order::Claim), &claim);
+            let (changes, mut claimed) = (StampedChanges::default(), Ok(Vec::new()));
+            let committed = |write: &Write| {
+                let done = local.commit_and_update(write, &selection, &changes.noting(&rule));
+                let (written, records) = done.inspect_err(|error| claimed = Err(error.clone()))?;
+                claimed = Ok(records);
+                Ok(written)
+            };
+            let recorded = handle.end_by(end, committed).await;
+            let claimed = match claimed {
+                Err(store::Error::Unknown(_)) => {
+                    changes.found(&*self.store, |record, stamp| self.is_own(record, stamp)).await
+                }
+                claimed => claimed.unwrap_or_default(),
+            };
+            return (recorded, claimed.into_iter().next().map(|record| self.hold(record, keeping.clone(), None)));
+        }
+        let _ = (filter, longest, wanted);
+        (handle.end(None, end.0, end.1).await, None)
+    }
+
+    /// What a claim by this process's worker makes of a run that is `wanted`, with a lease of at most `longest`.
+    fn claim_of<'a>(
+        &self,
+        keeping: &'a Arc<WorkerState>,
+        longest: Option<Lease>,
+        wanted: &'a (dyn Fn(&Run) -> bool + Send + Sync),
+    ) -> impl Fn(&Run, Timestamp) -> Option<Action> + Send + Sync + use<'a> {
         // Asked for before the store is: a rule runs inside it, and must not call it.
         let witness = self.store.witness();
-        let claim = |run: &Run, _| {
+        move |run, _| {
             let asked = run.spec.policy.lease;
             let lease = longest.filter(|longest| longest.lasts() < asked.lasts()).unwrap_or(asked);
             let (owner, leftovers) = (keeping.owner(lease), left_behind(witness.as_deref(), run));
             wanted(run).then_some(Action::Claim { owner, early: false, leftovers })
-        };
-        let claimed = self.claim_by(filter, (limit, Order::Claim), &claim).await?;
-        Ok(claimed.into_iter().map(|record| self.hold(record, keeping.clone(), None)).collect())
+        }
     }
 
     /// Takes up to `limit` waiting runs, in this order, by whatever claim is made of each.
     pub(super) async fn claim_by(
         &self,
         filter: Filter,
-        (limit, order): (usize, Order),
+        range: (usize, Order),
         claim: &(dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
     ) -> Result<Vec<Record>, Error> {
+        let (rule, selection) = self.claim_rule(filter, range, claim);
+        let is_own = |record: &Record, stamp| self.is_own(record, stamp);
+        Ok(update_until_known(&*self.store, &selection, &rule, is_own).await?)
+    }
+
+    /// The rule of a claim, and which runs it is applied to.
+    fn claim_rule<'a>(
+        &'a self,
+        filter: Filter,
+        (limit, order): (usize, Order),
+        claim: &'a (dyn Fn(&Run, Timestamp) -> Option<Action> + Send + Sync),
+    ) -> (impl Fn(&Run, Timestamp) -> Option<Change> + Send + Sync + use<'a>, Selection) {
         // A claim may ask whether the run is trusted. Inside the store only what was asked before is known.
         let _ = self.identities();
         let filter = Filter { states: Some([StateName::Pending].into()), ..filter };
-        let rule = |run: &Run, now| {
+        let rule = move |run: &Run, now| {
             let transition = apply(run, &claim(run, now)?, &self.me, now).ok()?;
             Some(Change { transition, stamp: Stamp::draw(&*self.entropy) })
         };
-        let selection = Selection { filter, order, limit, due: true };
-        let is_own = |record: &Record, stamp| self.is_own(record, stamp);
-        Ok(update_until_known(&*self.store, &selection, &rule, is_own).await?)
+        (rule, Selection { filter, order, limit, due: true })
     }
 
     /// Goes on with a run, owned by this process at once: claims it where it waits, even before its time, and tries it
@@ -111,12 +170,18 @@ impl Registry {
 
     /// Holds a queued run back, and with it its schedule, until it is unpaused.
     pub async fn pause(&self, id: RunId, reason: Option<String>) -> Result<Run, Error> {
-        Ok(self.change(id, |_| Action::Pause { reason: reason.clone() }).await?.0.run)
+        let pause = Action::Pause { reason: self.redacted(reason) };
+        Ok(self.change(id, |_| pause.clone()).await?.0.run)
     }
 
     /// Lets a paused run wait for its turn again: a run of a schedule for its next slot.
     pub async fn unpause(&self, id: RunId) -> Result<Run, Error> {
         Ok(self.change(id, |_| Action::Unpause).await?.0.run)
+    }
+
+    /// Changes when a queued run is claimed.
+    pub async fn edit(&self, id: RunId, edit: QueueEdit) -> Result<Run, Error> {
+        Ok(self.change(id, |_| Action::Edit(edit)).await?.0.run)
     }
 
     /// Tries an ended run again, owned by this process at once.
@@ -126,8 +191,8 @@ impl Registry {
             failed_too: how.failed_too,
             leftovers: self
                 .look(&[run])
-                .and_then(|mut sights| sights.pop())
-                .map(|sight| sight.leftovers)
+                .and_then(|mut observations| observations.pop())
+                .map(|observation| observation.leftovers)
                 .unwrap_or_default(),
             owner: Some(keeping.owner(run.spec.policy.lease)),
         })
@@ -163,6 +228,6 @@ impl Registry {
 }
 
 fn left_behind(witness: Option<&dyn ProcessObserver>, run: &Run) -> LiveProcesses {
-    let sight = run.started_attempt().and_then(|_| witness?.look(&[run]).pop());
-    sight.map(|sight| sight.leftovers).unwrap_or_default()
+    let observation = run.started_attempt().and_then(|_| witness?.look(&[run]).pop());
+    observation.map(|observation| observation.leftovers).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Registry;
 use crate::error::Error;
-use crate::lifecycle::{Action, Fence, Refusal, Verdict, is_duplicate_finish};
+use crate::lifecycle::{Action, Fence, Outcome, Refusal, is_duplicate_finish};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::{HostContext, Identity};
@@ -82,17 +82,17 @@ impl Registry {
         &self,
         id: RunId,
         epoch: Epoch,
-        verdict: Verdict,
+        outcome: Outcome,
         exit: Option<Exit>,
     ) -> Result<Run, Error> {
-        let verdict = match verdict {
-            Verdict::Failed { error_type, error_message } => {
-                Verdict::Failed { error_type, error_message: self.redactor.text(&error_message) }
+        let outcome = match outcome {
+            Outcome::Failed { error_type, error_message } => {
+                Outcome::Failed { error_type, error_message: self.redactor.text(&error_message) }
             }
             other => other,
         };
         let finish =
-            |run: &Run| Action::Finish { fence: fence(run, epoch, &*self.entropy), verdict: verdict.clone(), exit };
+            |run: &Run| Action::Finish { fence: fence(run, epoch, &*self.entropy), outcome: outcome.clone(), exit };
         let finished = match self.held_externally(id, epoch).await {
             Ok(_) => self.change(id, finish).await.map(|(record, _)| record.run),
             Err(error) => Err(error),
@@ -101,7 +101,7 @@ impl Registry {
             Err(error @ Error::Refused { refusal: Refusal::Lost { .. }, .. }) => {
                 let run = self.store.get(&[id]).await?.pop().map(|record| record.run);
                 let is_repeated =
-                    |run: &Run| run.spec.kind == EXTERNAL_KIND && is_duplicate_finish(run, epoch, &verdict);
+                    |run: &Run| run.spec.kind == EXTERNAL_KIND && is_duplicate_finish(run, epoch, &outcome);
                 run.filter(is_repeated).ok_or(error)
             }
             finished => finished,

@@ -57,7 +57,14 @@ impl Registry {
     /// `@last`, or `@~2` for the last but two.
     pub async fn find(&self, text: &str) -> Result<RunStatus, Error> {
         if let Ok(id) = text.parse() {
-            return self.glance(id).await;
+            let found = self.glance(id).await;
+            #[cfg(feature = "postgres")]
+            if matches!(found, Err(Error::NotFound(_)))
+                && let Some(place) = self.exported_to(id).await?
+            {
+                return Err(Error::Exported { run: text.into(), place });
+            }
+            return found;
         }
         let back = match text.strip_prefix('@') {
             Some("last") => Some(0),

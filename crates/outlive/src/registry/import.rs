@@ -4,7 +4,7 @@
 
 use super::Registry;
 use crate::error::Error;
-use crate::lifecycle::{Action, Fence, Refusal, Transition, Verdict, apply, enqueued};
+use crate::lifecycle::{Action, Fence, Outcome, Refusal, Transition, apply, enqueued};
 use crate::model::id::{RunId, Stamp, WorkerId};
 use crate::model::owner::{Identity, LiveProcesses};
 use crate::model::run::{Event, LastHeartbeat, Owner, Run, Spec};
@@ -31,8 +31,8 @@ pub struct ForeignOutcome {
     pub started_at: Timestamp,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// How.
-    pub verdict: Verdict,
+    /// Its outcome.
+    pub outcome: Outcome,
 }
 
 impl ForeignRun {
@@ -84,7 +84,7 @@ impl Registry {
             events.push(transition.event.clone());
             Ok(transition)
         };
-        if outcome.verdict == Verdict::Cancelled {
+        if outcome.outcome == Outcome::Cancelled {
             let cancel = Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() };
             return act(run, cancel, outcome.ended_at);
         }
@@ -94,7 +94,7 @@ impl Registry {
         let claim = Action::Claim { owner, early: true, leftovers: LiveProcesses::default() };
         let claimed = act(run, claim, outcome.started_at)?.run;
         let fence = Fence { worker, epoch: claimed.epoch };
-        let finish = Action::Finish { fence, verdict: outcome.verdict.clone(), exit: None };
+        let finish = Action::Finish { fence, outcome: outcome.outcome.clone(), exit: None };
         act(&claimed, finish, outcome.ended_at)
     }
 }

@@ -37,7 +37,7 @@ impl Registry {
     pub fn bell(&self) -> Option<WorkReady> {
         let rung = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?);
         let ring = rung.clone();
-        let listening = self.hear(move || {
+        let listening = self.subscribe(move || {
             // One that is full of rings rings.
             let _ = rustix::io::write(&*ring, &1_u64.to_ne_bytes());
         })?;
@@ -53,8 +53,8 @@ impl Registry {
         let Some(working) = lock(&self.worker).clone() else { return };
         working.listening.get_or_init(|| {
             let keeping = working.keeping.clone();
-            self.listen(move |news| {
-                if news == Notification::Request(keeping.worker) {
+            self.listen(move |notification| {
+                if notification == Notification::Request(keeping.worker) {
                     keeping.ask();
                 }
             })

@@ -14,7 +14,8 @@ use crate::model::run::{After, Hold, Key, Lineage, Release, Run, Spec, State, St
 use crate::model::time::Timestamp;
 use crate::store::{self, Expect, Order, Page, Pages, Write, WriteOutcome};
 
-/// A run to be made together with others.
+/// A run to be enqueued together with others, some of which may wait for it: the parts of
+/// [`Registry::enqueue_all`](crate::Registry::enqueue_all).
 #[derive(Debug, Clone)]
 pub struct Planned {
     /// What is to be done.
@@ -23,7 +24,8 @@ pub struct Planned {
     pub after: Vec<(Parent, Release)>,
 }
 
-/// A run that was to be made.
+/// The answer to an enqueue that may find its run there already:
+/// [`Registry::enqueue_once`](crate::Registry::enqueue_once), [`Registry::rerun`](crate::Registry::rerun).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Enqueued {
@@ -44,7 +46,7 @@ impl Enqueued {
     }
 }
 
-/// A run that a planned one waits for.
+/// The run that a [`Planned`](crate::Planned) one waits for: one that exists, or another of the same plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
     /// One that there is.

@@ -10,7 +10,7 @@ use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Arg, Command, Run, Variables};
 use crate::store::{self, Expect, Write, WriteOutcome};
 
-/// How runs are repeated.
+/// How runs are repeated, for [`Registry::rerun`](crate::Registry::rerun): a new run with the spec of an ended one.
 #[derive(Debug, Clone, Default)]
 pub struct RerunOptions {
     /// The reason, kept with the new run.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::lifecycle::{Action, apply, enqueued};
 use crate::model::id::{RunId, Stamp};
 use crate::model::policy::Lease;
-use crate::model::run::{Event, Run, Spec};
+use crate::model::run::{Actor, Event, Run, Spec};
 use crate::model::time::Timestamp;
 use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
 use crate::ownership::handle::RunHandle;
@@ -27,15 +27,29 @@ impl Registry {
     }
 
     /// A run of that id, with its secrets put away and signed by this user.
-    pub(super) fn draft_as(&self, id: RunId, mut spec: Spec, now: Timestamp) -> Result<Run, Error> {
+    pub(super) fn draft_as(&self, id: RunId, spec: Spec, now: Timestamp) -> Result<Run, Error> {
+        let keeps_durably = spec.queued;
+        self.draft_by(&self.me, id, spec, now, keeps_durably)
+    }
+
+    /// A run of that id that `maker` makes: this user, in this process or another. What is kept of it in the home is synced
+    /// with `keeps_durably`.
+    pub(super) fn draft_by(
+        &self,
+        maker: &Actor,
+        id: RunId,
+        mut spec: Spec,
+        now: Timestamp,
+        keeps_durably: bool,
+    ) -> Result<Run, Error> {
         if let Some(lease) = self.lease.filter(|_| spec.policy.lease == Lease::default()) {
             spec.policy.lease = lease;
         }
         spec.check().map_err(|error| Error::Invalid(error.to_string()))?;
         // The author is the user who makes the run, whatever the spec says.
-        spec.created_by = self.me.clone();
+        spec.created_by = maker.clone();
         let registry = self.identity_to_sign()?;
-        masking::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec);
+        masking::draft(&self.redactor, self.trust.as_ref(), || self.id(), id, &mut spec, keeps_durably);
         let sign = |trust: &Trust| Some(trust.sign(registry.as_deref()?, id, &spec, now));
         let signature = self.trust.as_ref().and_then(sign);
         Ok(Run::new(id, Arc::new(spec), signature, now))
@@ -46,7 +60,17 @@ impl Registry {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         let run = self.draft(spec)?;
-        let made = enqueued(&run, &self.me);
+        self.create_owned(run, &self.me, keeping.clone()).await
+    }
+
+    /// Writes a run that `maker` makes, owned by this process in the same write.
+    pub(super) async fn create_owned(
+        &self,
+        run: Run,
+        maker: &Actor,
+        keeping: Arc<WorkerState>,
+    ) -> Result<RunHandle, Error> {
+        let made = enqueued(&run, maker);
         let action =
             Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false, leftovers: Default::default() };
         let claimed = apply(&run, &action, &self.me, self.clock.now())

@@ -29,11 +29,11 @@ impl Registry {
     pub async fn workers(&self) -> Result<Vec<(WorkerRecord, OwnerStatus)>, Error> {
         let workers = self.store.workers().await?;
         let owners: Vec<Owner> = workers.iter().map(Owner::from).collect();
-        let mut sights = self.store.witness().map(|witness| witness.look_at_owners(&owners).into_iter());
+        let mut observations = self.store.witness().map(|witness| witness.look_at_owners(&owners).into_iter());
         let judged = owners.iter().map(|owner| {
-            let liveness = sights.as_mut().and_then(Iterator::next);
-            let sight = liveness.map(|owner| Observation { owner, leftovers: LiveProcesses::default() });
-            judge(owner, sight.as_ref())
+            let liveness = observations.as_mut().and_then(Iterator::next);
+            let observation = liveness.map(|owner| Observation { owner, leftovers: LiveProcesses::default() });
+            judge(owner, observation.as_ref())
         });
         let judged: Vec<OwnerStatus> = judged.collect();
         Ok(workers.into_iter().zip(judged).collect())
@@ -155,29 +155,30 @@ impl Registry {
         // Only the end of an owned run can be in the spool.
         let any_owned = observed.iter().any(|run| run.owner().is_some());
         let spooled = if any_owned { self.spooled() } else { Vec::new() };
-        let mut sights = if observed.is_empty() { None } else { self.look(&observed).map(Vec::into_iter) };
+        let mut observations = if observed.is_empty() { None } else { self.look(&observed).map(Vec::into_iter) };
         let one = |run: Run| {
-            let sight = if is_observed(&run) { sights.as_mut().and_then(Iterator::next) } else { None };
-            let sight = if run.owner().is_some() { sight } else { self.with_sight_here(&run, sight) };
+            let observation = if is_observed(&run) { observations.as_mut().and_then(Iterator::next) } else { None };
+            let observation =
+                if run.owner().is_some() { observation } else { self.with_observation_here(&run, observation) };
             match self.settled(&run, &spooled) {
                 Some(settled) => RunStatus {
                     reason: Some("its outcome is spooled, and recorded soon".into()),
                     ..see(settled, None, now)
                 },
-                None => see(run, sight.as_ref(), now),
+                None => see(run, observation.as_ref(), now),
             }
         };
         runs.into_iter().map(one).collect()
     }
 
     /// Adds to what the store observed of a dead or interrupted run the processes that this host has on record.
-    fn with_sight_here(&self, run: &Run, sight: Option<Observation>) -> Option<Observation> {
+    fn with_observation_here(&self, run: &Run, observation: Option<Observation>) -> Option<Observation> {
         if !may_be_resumed(run) {
             return None;
         }
         let unobserved =
             || Observation { owner: Liveness::Unknown("not observed".into()), leftovers: LiveProcesses::default() };
-        let Observation { owner, leftovers } = sight.unwrap_or_else(unobserved);
+        let Observation { owner, leftovers } = observation.unwrap_or_else(unobserved);
         Some(Observation { owner, leftovers: self.with_processes_here(run, leftovers) })
     }
 }

@@ -1,4 +1,4 @@
-//! Lists for people: of most runs no more than their line shows.
+//! Lists for people: a summary of most runs, the status of those that must be observed.
 
 use super::Registry;
 use super::find::widened;
@@ -26,14 +26,15 @@ impl Registry {
         if let Some(local) = &self.local
             && let Some((found, next)) = local.list_summaries(&widened(filter), page)?
         {
-            return Ok((self.glimpse(found, filter).await?, next));
+            return Ok((self.list_items(found, filter).await?, next));
         }
         let (seen, next) = self.list(filter, page).await?;
         Ok((seen.into_iter().map(|seen| ListItem::RunStatus(Box::new(seen))).collect(), next))
     }
 
+    /// The items of these rows: of a run whose record does not show its state, the status.
     #[cfg(feature = "sqlite")]
-    async fn glimpse(
+    async fn list_items(
         &self,
         found: Vec<crate::store::sqlite::OnRecord>,
         filter: &Filter,
@@ -43,7 +44,7 @@ impl Registry {
         let mut places: Vec<Option<Box<RunSummary>>> = Vec::with_capacity(found.len());
         for run in found {
             match run {
-                OnRecord::RunSummary(brief) => places.push(Some(brief)),
+                OnRecord::RunSummary(summary) => places.push(Some(summary)),
                 OnRecord::Other(run) => {
                     others.push(*run);
                     places.push(None);
@@ -54,7 +55,7 @@ impl Registry {
         let mut seen = seen.into_iter();
         let wanted = |seen: &RunStatus| filter.states.as_ref().is_none_or(|states| states.contains(&seen.state));
         let one = |place: Option<Box<RunSummary>>| match place {
-            Some(brief) => Some(ListItem::RunSummary(brief)),
+            Some(summary) => Some(ListItem::RunSummary(summary)),
             None => seen.next().filter(wanted).map(|seen| ListItem::RunStatus(Box::new(seen))),
         };
         Ok(places.into_iter().filter_map(one).collect())

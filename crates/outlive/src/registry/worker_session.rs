@@ -1,4 +1,4 @@
-//! Coming and going of this process as a worker: when it begins to beat, and how it says goodbye.
+//! The session of this process as a worker: when its heartbeats begin, and how it deregisters.
 //!
 //! Most of what a short run costs is not its work. So one that may be over before its first beat starts no thread for it,
 //! and says goodbye in the same write that ends it.
@@ -46,25 +46,25 @@ impl Registry {
         self
     }
 
-    /// Makes this process a worker that is heard of, with a lease that it keeps to while it owns nothing.
-    pub(crate) async fn come(&self, lease: Lease) -> Result<(), Error> {
+    /// Registers this process as a worker, with a lease that it keeps while it owns nothing.
+    pub(crate) async fn register_worker(&self, lease: Lease) -> Result<(), Error> {
         let keeping = self.keeping()?;
-        keeping.promise(lease);
+        keeping.set_idle_lease(lease);
         self.start_beating()?;
         Ok(keeping.tick(&*self.store).await?)
     }
 
-    /// Makes this process a worker that others see before it owns anything, with what it offers.
+    /// Registers this process as a worker before it owns anything, with its capacity.
     #[doc(hidden)]
     pub async fn announce(&self) -> Result<(), Error> {
-        self.come(self.lease.unwrap_or_default()).await
+        self.register_worker(self.lease.unwrap_or_default()).await
     }
 
-    /// Has `work` called whenever there may be work, and what others ask of this worker's runs looked after at once, as
-    /// far as the store tells. Until what is answered is dropped.
-    pub(crate) fn hear(&self, work: impl Fn() + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
+    /// Subscribes to notifications of the store: calls `work` when there may be work, and requests a heartbeat when a run of
+    /// this worker has a request. Dropping the returned guard unsubscribes.
+    pub(crate) fn subscribe(&self, work: impl Fn() + Send + Sync + 'static) -> Option<Box<dyn Any + Send + Sync>> {
         let keeping = self.keeping().ok()?;
-        self.listen(move |news| match news {
+        self.listen(move |notification| match notification {
             Notification::Work => work(),
             Notification::Request(worker) if worker == keeping.worker => keeping.ask(),
             Notification::Request(_) => {}
@@ -94,13 +94,13 @@ impl Registry {
         if let (Some(local), Some(working)) = (&self.local, &silent) {
             let worker = working.keeping.worker;
             local.leave_with_its_last_run(Some(worker));
-            let recorded = handle.end(end, exit).await;
+            let recorded = handle.end(None, end, exit).await;
             local.leave_with_its_last_run(None);
             working.left.store(matches!(recorded, Ok(Persisted::Committed)), Ordering::Relaxed);
             return recorded;
         }
         drop(silent);
-        handle.end(end, exit).await
+        handle.end(None, end, exit).await
     }
 
     /// Ends this process's work: delivers deferred ends and deregisters, so that no reaper waits for its lease.

@@ -23,7 +23,7 @@ const LIMIT: u64 = 8 << 20;
 
 /// A command line as it was, with the seal of its maker.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SealedArgv {
     argv: Vec<Arg>,
     seal: String,
     /// The registry that the run was to be made in.
@@ -38,7 +38,7 @@ pub(crate) fn keep(trust: &Trust, registry: Option<String>, id: RunId, spec: &Sp
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     let dir = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
     let seal = trust.seal(&message(id, spec, &argv)?);
-    let bytes = serde_json::to_vec(&Kept { argv, seal, registry })?;
+    let bytes = serde_json::to_vec(&SealedArgv { argv, seal, registry })?;
     Prepared::new(&dir, &bytes, Mode::from_raw_mode(0o600), true)?.publish(&dir, &name(id))?;
     Ok(rustix::fs::fsync(&dir)?)
 }
@@ -47,7 +47,7 @@ pub(crate) fn keep(trust: &Trust, registry: Option<String>, id: RunId, spec: &Sp
 pub(crate) fn kept(trust: &Trust, run: &Run) -> Option<Vec<Arg>> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let dir = rustix::fs::open(trust.home().join(DIRECTORY), flags, Mode::empty()).ok()?;
-    let kept: Kept = serde_json::from_slice(&files::read(&dir, &name(run.id), LIMIT).ok()?).ok()?;
+    let kept: SealedArgv = serde_json::from_slice(&files::read(&dir, &name(run.id), LIMIT).ok()?).ok()?;
     trust.is_sealed(&message(run.id, &run.spec, &kept.argv).ok()?, &kept.seal).then_some(kept.argv)
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn kept_long_ago(home: &Path, registry: &[String], now: Timestamp) ->
     let Ok(dir) = rustix::fs::open(home.join(DIRECTORY), flags, Mode::empty()) else { return Vec::new() };
     let is_ours = |id: &RunId| {
         let kept = files::read(&dir, &name(*id), LIMIT).ok();
-        let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+        let kept = kept.and_then(|bytes| serde_json::from_slice::<SealedArgv>(&bytes).ok());
         kept.and_then(|kept| kept.registry).is_some_and(|name| registry.contains(&name))
     };
     let is_old = |id: &RunId| {

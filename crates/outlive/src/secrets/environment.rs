@@ -26,7 +26,7 @@ const LIMIT: u64 = 8 << 20;
 
 /// An environment as it is kept, with the seal of the user who kept it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SealedEnvironment {
     host: String,
     variables: Variables,
     seal: String,
@@ -39,7 +39,7 @@ pub(crate) fn keep(trust: &Trust, host: &str, id: RunId, variables: Variables, d
     let (contents, runs) = open(trust.home(), true)?;
     let seal = trust.seal(&message(host, &variables)?);
     let shared = PathBuf::from(format!("{seal}.json"));
-    let bytes = serde_json::to_vec(&Kept { host: host.into(), variables, seal })?;
+    let bytes = serde_json::to_vec(&SealedEnvironment { host: host.into(), variables, seal })?;
     let alone =
         || Prepared::new(&runs, &bytes, Mode::from_raw_mode(0o600), durable)?.publish(&runs, &name(id)).map(drop);
     if !has(&contents, &shared, &bytes, durable)? {
@@ -75,7 +75,7 @@ fn has(contents: &OwnedFd, shared: &Path, bytes: &[u8], durable: bool) -> io::Re
 
 pub(crate) fn read(trust: &Trust, host: &str, id: RunId) -> Option<Variables> {
     let (_, runs) = open(trust.home(), false).ok()?;
-    let kept: Kept = serde_json::from_slice(&files::read(&runs, &name(id), LIMIT).ok()?).ok()?;
+    let kept: SealedEnvironment = serde_json::from_slice(&files::read(&runs, &name(id), LIMIT).ok()?).ok()?;
     let is_sealed = trust.is_sealed(&message(&kept.host, &kept.variables).ok()?, &kept.seal);
     (is_sealed && kept.host == host).then_some(kept.variables)
 }
@@ -93,7 +93,7 @@ pub(crate) fn forget(home: &Path, id: RunId) -> io::Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     }
-    let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+    let kept = kept.and_then(|bytes| serde_json::from_slice::<SealedEnvironment>(&bytes).ok());
     // A seal that is none could name a file elsewhere.
     let Some(seal) = kept.map(|kept| kept.seal).filter(|seal| crate::model::hex::unhex(seal).is_some()) else {
         return Ok(());

@@ -6,7 +6,7 @@
 
 use super::trust::Trust;
 use super::{argv_vault, environment};
-use crate::lifecycle::{OwnerEnd, Report, Verdict};
+use crate::lifecycle::{Outcome, OwnerEnd, Report};
 use crate::model::id::RunId;
 use crate::model::run::{Arg, Interruption, Progress, Spec, Variables, Withheld, mask_argv};
 use crate::redact::Redactor;
@@ -32,19 +32,19 @@ pub(crate) fn spec(redactor: &Redactor, spec: &mut Spec) -> Option<Vec<Arg>> {
 }
 
 /// Masks what a spec that is about to be made must not hold, and keeps the words of its command where it can.
-/// `registry` names the registry that it is to be made in.
+/// `registry` names the registry that it is to be made in. With `durable` the environment survives a power failure.
 pub(crate) fn draft(
     redactor: &Redactor,
     trust: Option<&Trust>,
     registry: impl FnOnce() -> Option<String>,
     id: RunId,
     draft: &mut Spec,
+    durable: bool,
 ) {
     let sealed = take_sealed(redactor, draft);
     if let (Some(variables), Some(trust)) = (sealed, trust) {
-        // Without it a later attempt has the environment of the process that executes it. A run that is not queued has
-        // it from its caller: only a later attempt reads what is kept.
-        let _ = environment::keep(trust, &draft.created_by.host, id, variables, draft.queued);
+        // Without it a later attempt has the environment of the process that executes it.
+        let _ = environment::keep(trust, &draft.created_by.host, id, variables, durable);
     }
     let masked = spec(redactor, draft);
     if let (Some(argv), Some(trust), Some(Withheld::Secrets)) = (masked, trust, draft.withheld) {
@@ -74,13 +74,13 @@ pub(crate) fn report(redactor: &Redactor, report: Report) -> Report {
 /// Masks how an owner says its run ended.
 pub(crate) fn end(redactor: &Redactor, end: OwnerEnd) -> OwnerEnd {
     match end {
-        OwnerEnd::Finished(Verdict::Failed { error_type, error_message }) => {
-            OwnerEnd::Finished(Verdict::Failed { error_type, error_message: redactor.text(&error_message) })
+        OwnerEnd::Finished(Outcome::Failed { error_type, error_message }) => {
+            OwnerEnd::Finished(Outcome::Failed { error_type, error_message: redactor.text(&error_message) })
         }
         OwnerEnd::Interrupted(Interruption { signal, reason }) => {
             OwnerEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })
         }
-        end @ OwnerEnd::Finished(Verdict::Succeeded { .. } | Verdict::Cancelled) => end,
+        end @ OwnerEnd::Finished(Outcome::Succeeded { .. } | Outcome::Cancelled) => end,
     }
 }
 

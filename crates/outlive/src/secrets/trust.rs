@@ -13,6 +13,8 @@
 
 mod decision;
 mod fleet;
+#[cfg(feature = "postgres")]
+mod history;
 mod key;
 mod ledger;
 mod location;
@@ -28,6 +30,8 @@ use sha2::{Digest, Sha256};
 pub use self::decision::{Denied, Effect, Origin, TrustBasis, may};
 use self::fleet::FleetKeys;
 pub use self::fleet::{FleetKey, InvalidFleetKey};
+#[cfg(feature = "postgres")]
+pub(crate) use self::history::HistoryLocations;
 use self::key::{Key, draw_key, read_key, write_key};
 use self::ledger::Ledger;
 pub use self::location::{ArtifactLocation, InvalidLocation, NamedLocation};

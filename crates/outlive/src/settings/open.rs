@@ -24,7 +24,7 @@ impl Registry {
     /// # }
     /// ```
     pub async fn discover(named: Option<&str>) -> Result<Self, Error> {
-        let found = Found::look(named)?;
+        let found = ConfiguredLocation::look(named)?;
         let registry = match &found.location {
             #[cfg(feature = "sqlite")]
             Location::Directory(path) => {
@@ -44,7 +44,7 @@ impl Registry {
 
     /// Opens a registry as [`Registry::discover`] does, and refuses where there is none: none is made.
     pub async fn discover_existing(named: Option<&str>) -> Result<Self, Error> {
-        let found = Found::look(named)?;
+        let found = ConfiguredLocation::look(named)?;
         let registry = match &found.location {
             Location::Directory(path) if is_missing(path) => {
                 return Err(Error::NoRegistry { sought: None, place: path.display().to_string() });
@@ -60,13 +60,13 @@ impl Registry {
 }
 
 /// A registry that is not opened yet, and what its configuration says of it.
-struct Found {
+struct ConfiguredLocation {
     location: Location,
     redactor: Redactor,
     policies: Policies,
 }
 
-impl Found {
+impl ConfiguredLocation {
     /// A configuration that cannot be used is refused before anything is made.
     fn look(named: Option<&str>) -> Result<Self, Error> {
         let location = Location::find(named)?;

@@ -11,14 +11,14 @@ use super::Planted;
 use super::faulty::{unavailable, unknown};
 use super::history::{Fact, What};
 use super::processes::Process;
-use super::world::{State, World};
+use super::world::{World, WorldState};
 use crate::engine::sweeper::{Machine, Objects, SweepPolicy, sweep_from};
 use crate::lifecycle::Fence;
 use crate::model::id::RunId;
 use crate::model::run::{End, Output, Run};
 use crate::model::time::{Clock, Timestamp};
 use crate::store::Error;
-use crate::store::object::Listed;
+use crate::store::object::ListedObject;
 use crate::testing::stranger;
 
 /// Where the artifacts of every run of a history are.
@@ -57,7 +57,7 @@ impl SimulatedBucket {
     async fn request<T>(
         &self,
         operation: &'static str,
-        effect: impl FnOnce(&mut State) -> Result<T, Error>,
+        effect: impl FnOnce(&mut WorldState) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.world.yield_now().await;
         let answer = {
@@ -81,9 +81,9 @@ impl SimulatedBucket {
         self.world.plan.planted == Some(Planted::ListingWithoutManifests) && key.starts_with("manifests/")
     }
 
-    fn listed(&self, state: &State, prefix: &str, after: Option<&str>) -> Vec<Listed> {
+    fn listed(&self, state: &WorldState, prefix: &str, after: Option<&str>) -> Vec<ListedObject> {
         let is_below = |key: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
-        let listed = |(key, object): (&String, &Artifact)| Listed {
+        let listed = |(key, object): (&String, &Artifact)| ListedObject {
             key: key.clone(),
             tag: None,
             modified: object.modified,
@@ -105,11 +105,11 @@ impl Objects for SimulatedBucket {
         self.request("look for an object", |state| Ok(state.objects.contains_key(key))).await
     }
 
-    async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+    async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, Error> {
         self.request("list of objects", |state| Ok(self.listed(state, prefix, None))).await
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Listed>, Error> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<ListedObject>, Error> {
         self.request("page of objects", |state| Ok(self.listed(state, prefix, after))).await
     }
 
@@ -121,8 +121,8 @@ impl Objects for SimulatedBucket {
                     left.push((key, unavailable()));
                     continue;
                 }
-                let verdict = check_delete(state, &key);
-                self.world.judge(state, verdict);
+                let outcome = check_delete(state, &key);
+                self.world.judge(state, outcome);
                 if state.objects.remove(&key).is_some() {
                     state.history.counters.saw(Fact::Deleted);
                     self.world.tell(state, Some(self.process), What::World(format!("deletes {key}")));
@@ -139,7 +139,7 @@ impl Objects for SimulatedBucket {
 }
 
 /// Refuses the deletion of what a run may need that is live, can be resumed or is published, or that no record is of.
-fn check_delete(state: &State, key: &str) -> Result<(), String> {
+fn check_delete(state: &WorldState, key: &str) -> Result<(), String> {
     let Some(record) = run_of(key).and_then(|id| state.ledger.record(id)) else {
         return Err(format!("sweep: {key} was deleted, and no record is of its run"));
     };
@@ -230,7 +230,7 @@ fn attempt_of(run: &Run, fence: Fence) -> String {
 
 impl World {
     /// Whether all that published manifests of succeeded runs name is there.
-    pub(super) fn check_published(&self, state: &State) -> Result<(), String> {
+    pub(super) fn check_published(&self, state: &WorldState) -> Result<(), String> {
         for (number, record) in state.ledger.records() {
             let Some(End::Succeeded) = record.run.ending().map(|ending| &ending.how) else { continue };
             let Some(manifest) = state.objects.get(&manifest_of(record.run.id)).filter(|object| object.published)

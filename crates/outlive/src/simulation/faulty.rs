@@ -15,7 +15,7 @@ use async_trait::async_trait;
 
 use super::history::{Fact, What};
 use super::rules::Wrote;
-use super::world::{Late, State, World};
+use super::world::{Late, World, WorldState};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
@@ -80,7 +80,7 @@ impl Faulty {
     async fn call<T>(
         &self,
         operation: &'static str,
-        effect: impl FnOnce(&mut State, Fate) -> Result<T, Error>,
+        effect: impl FnOnce(&mut WorldState, Fate) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.world.yield_now().await;
         let answer = {
@@ -104,7 +104,7 @@ impl Faulty {
         answer
     }
 
-    fn fate(&self, state: &mut State, operation: &'static str) -> Fate {
+    fn fate(&self, state: &mut WorldState, operation: &'static str) -> Fate {
         let entropy = &self.world.entropy;
         let (fate, word) = if state.outage_until.is_some() {
             (Fate::Refused, "refused, the store is away")
@@ -124,7 +124,7 @@ impl Faulty {
     }
 
     /// Tries one write, and enters it if it takes effect.
-    fn write(&self, state: &mut State, write: Write) -> Result<WriteOutcome, Error> {
+    fn write(&self, state: &mut WorldState, write: Write) -> Result<WriteOutcome, Error> {
         let author = self.world.author(state, self.process);
         if let Some(forgotten) = self.forgotten(&write) {
             return Ok(forgotten);
@@ -143,7 +143,7 @@ impl Faulty {
 /// Hands a write to the store below, and enters it if it takes effect.
 pub(super) fn deliver(
     world: &World,
-    state: &mut State,
+    state: &mut WorldState,
     author: &super::ledger::Author,
     write: Write,
     late: bool,

@@ -153,7 +153,7 @@ impl fmt::Display for Counters {
 
 /// One event of a history.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct HistoryLine {
     pub(super) step: u32,
     pub(super) at: Duration,
     pub(super) who: String,
@@ -181,7 +181,7 @@ pub(super) enum What {
     World(String),
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for HistoryLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>4} {:>9.3}s {:<10} ", self.step, self.at.as_secs_f64(), self.who)?;
         match &self.what {
@@ -206,7 +206,7 @@ impl fmt::Display for Line {
 pub struct History {
     /// How often the things happened that matter.
     pub counters: Counters,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<HistoryLine>,
 }
 
 impl History {

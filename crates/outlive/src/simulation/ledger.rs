@@ -27,7 +27,7 @@ pub(super) struct Author {
 
 /// How an epoch was left.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct EpochEnd {
     pub(super) process: usize,
     pub(super) call: Option<u64>,
     pub(super) to: StateName,
@@ -35,7 +35,7 @@ pub(super) struct Left {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownRun {
     number: usize,
     record: Record,
     /// This attempt has a cancel request.
@@ -50,7 +50,7 @@ struct Sign {
 
 /// A look at the runs: when it was, and since when the store had been able to hear.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct ObservedAt {
     sign: Sign,
     reachable_since: Duration,
 }
@@ -58,13 +58,13 @@ struct Look {
 /// What is on record, by another hand.
 #[derive(Default)]
 pub(super) struct Ledger {
-    runs: BTreeMap<RunId, Known>,
+    runs: BTreeMap<RunId, KnownRun>,
     heard: BTreeMap<WorkerId, Sign>,
     reachable_since: Duration,
     /// When each process last looked around.
-    looked: BTreeMap<usize, Look>,
+    looked: BTreeMap<usize, ObservedAt>,
     order: u64,
-    pub(super) left: BTreeMap<(RunId, Epoch), Left>,
+    pub(super) left: BTreeMap<(RunId, Epoch), EpochEnd>,
     pub(super) promises: Promises,
 }
 
@@ -95,7 +95,7 @@ impl Ledger {
 
     /// A process listed runs.
     pub(super) fn looked(&mut self, process: usize, now: Duration) {
-        let look = Look { sign: Sign { at: now, order: self.order }, reachable_since: self.reachable_since };
+        let look = ObservedAt { sign: Sign { at: now, order: self.order }, reachable_since: self.reachable_since };
         self.looked.insert(process, look);
     }
 
@@ -120,7 +120,7 @@ impl Ledger {
         {
             return Err("it was cancelled, without a request".into());
         }
-        let Some(Known { record: before, .. }) = known else { return Ok(()) };
+        let Some(KnownRun { record: before, .. }) = known else { return Ok(()) };
         if matches!(action, "report" | "suspend" | "finish" | "interrupt")
             && author.fence.is_some_and(|fence| fence.epoch != before.run.epoch)
         {
@@ -153,12 +153,12 @@ impl Ledger {
             && run.owner().is_none()
         {
             let (process, call) = (author.process, author.call);
-            let left = Left { process, call, to: run.state.name(), reaped: action == "reap" };
+            let left = EpochEnd { process, call, to: run.state.name(), reaped: action == "reap" };
             self.left.insert((run.id, before.epoch), left);
         }
         let owner_before = known.and_then(|known| known.record.run.owner()).map(|owner| owner.worker);
         let number = known.map_or(number, |known| known.number);
-        self.runs.insert(run.id, Known { number, record: wrote.after.clone(), asked });
+        self.runs.insert(run.id, KnownRun { number, record: wrote.after.clone(), asked });
         if let Some(owner) = run.owner().filter(|owner| owner_before != Some(owner.worker)) {
             self.beat(owner.worker, now);
         }

@@ -3,7 +3,7 @@
 use super::clock::lease;
 use super::history::{Fact, What};
 use super::scheduler::Scheduler;
-use super::world::Role;
+use super::world::ProcessRole;
 use crate::model::time::Clock;
 
 /// The most processes that a history starts.
@@ -53,7 +53,7 @@ impl Scheduler<'_> {
     fn crash(&mut self, process: usize) {
         let role = {
             let state = &mut *self.world.state();
-            if state.processes.len() >= PROCESSES || state.processes[process].role == Role::Person {
+            if state.processes.len() >= PROCESSES || state.processes[process].role == ProcessRole::Person {
                 return;
             }
             state.processes[process].lives = false;
@@ -67,7 +67,7 @@ impl Scheduler<'_> {
             }
         }
         // An owner is started anew only by a supervisor.
-        if role != Role::Owner {
+        if role != ProcessRole::Owner {
             self.start(role);
         }
     }

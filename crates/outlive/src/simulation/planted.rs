@@ -2,7 +2,7 @@
 
 use super::Planted;
 use super::faulty::{Faulty, at_once, deliver};
-use super::world::State;
+use super::world::WorldState;
 use crate::model::run::{Run, StateName};
 use crate::store::{Error, Expect, Record, Revision, Rule, Store, Write, WriteOutcome};
 use crate::util::sync::lock;
@@ -62,7 +62,7 @@ impl Faulty {
     }
 
     /// Whether a planted defect hides a run from listings: its owner has died.
-    pub(super) fn hides(&self, state: &State, run: &Run) -> bool {
+    pub(super) fn hides(&self, state: &WorldState, run: &Run) -> bool {
         let is_dead = |run: &Run| {
             let owner = run.owner().map(|owner| owner.worker);
             state.processes.iter().any(|process| Some(process.worker) == owner && !process.lives)
@@ -72,7 +72,7 @@ impl Faulty {
 
     /// The planted defect of a store that gives a run away which it has just given to another: applies the rule of a claim to
     /// the run as it was before the last claim.
-    pub(super) fn give_twice(&self, state: &mut State, rule: Rule<'_>) -> Result<Option<Record>, Error> {
+    pub(super) fn give_twice(&self, state: &mut WorldState, rule: Rule<'_>) -> Result<Option<Record>, Error> {
         let Some(pending) = state.last_claimed.take().filter(|_| self.is_planted(Planted::ClaimWithoutRevision)) else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use super::artifacts::{PLACE, output};
 use super::clock::{SkewedClock, lease};
 use super::faulty::Faulty;
 use super::history::{Fact, What};
-use super::world::{ProcessState, Role, World};
+use super::world::{ProcessRole, ProcessState, World};
 use crate::error::Error;
 use crate::lifecycle::{Fence, Refusal};
 use crate::model::filter::Filter;
@@ -37,7 +37,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts one.
-    pub(super) fn start(world: &Arc<World>, role: Role) -> Rc<Self> {
+    pub(super) fn start(world: &Arc<World>, role: ProcessRole) -> Rc<Self> {
         let index = world.state().processes.len();
         let name = format!("{} {index}", role.as_str());
         let pid = u32::try_from(index).unwrap_or_default() + 100;
@@ -45,7 +45,7 @@ impl Process {
         let clock = SkewedClock::new(world.clock.clone());
         let store = Arc::new(Faulty::new(world.clone(), index));
         let mut registry = Registry::over(store, clock.clone(), world.entropy.clone(), me, stranger(pid));
-        if role == Role::Reaper && world.plan.planted == Some(Planted::OwnWriteByEquality) {
+        if role == ProcessRole::Reaper && world.plan.planted == Some(Planted::OwnWriteByEquality) {
             registry = registry.recognising_by(|record, _| record.run.ending().is_some());
         }
         let places = NamedLocation::parse(PLACE).expect("the place of artifacts has a name");
@@ -96,11 +96,11 @@ impl Process {
     /// Notes that it learned that it ended an attempt.
     pub(super) fn told_reaped(&self, run: &Run) {
         let state = &mut *self.world.state();
-        let verdict = state.ledger.told_won(self.index, run.id, run.epoch);
+        let outcome = state.ledger.told_won(self.index, run.id, run.epoch);
         state.history.counters.saw(Fact::ReapWon);
         let number = state.ledger.number(run.id);
         self.world.tell(state, Some(self.index), What::Learned(number, run.epoch, "it was reaped by you"));
-        self.world.judge(state, verdict);
+        self.world.judge(state, outcome);
     }
 
     /// A person, who enqueues, cancels and tidies up.
@@ -174,8 +174,8 @@ impl Process {
         };
         if says_nothing_written {
             let state = &mut *self.world.state();
-            let verdict = state.ledger.promises.told_nothing_written(id).map_err(|broken| format!("{what}: {broken}"));
-            self.world.judge(state, verdict);
+            let outcome = state.ledger.promises.told_nothing_written(id).map_err(|broken| format!("{what}: {broken}"));
+            self.world.judge(state, outcome);
         }
         (answer, id)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ledger::{Author, Ledger, Left};
+use super::ledger::{Author, EpochEnd, Ledger};
 use super::rules::Wrote;
 use crate::lifecycle::Fence;
 use crate::model::id::{Epoch, RunId, WorkerId};
@@ -20,7 +20,7 @@ pub(super) struct Owed {
 
 impl Owed {
     /// An interrupted run with a cancel request is cancelled. One that could not be suspended is interrupted.
-    fn is_met_by(&self, left: &Left) -> bool {
+    fn is_met_by(&self, left: &EpochEnd) -> bool {
         let honoured = self.to == StateName::Interrupted && left.to == StateName::Cancelled;
         let not_suspended =
             self.to == StateName::Suspended && matches!(left.to, StateName::Interrupted | StateName::Cancelled);
@@ -101,7 +101,7 @@ impl Ledger {
         }
         let reaped = Epoch(epoch.0.saturating_sub(1));
         match self.left.get(&(run, reaped)) {
-            Some(Left { process: winner, reaped: true, .. }) if *winner == process => Ok(()),
+            Some(EpochEnd { process: winner, reaped: true, .. }) if *winner == process => Ok(()),
             left => {
                 Err(format!("run {number}: a reaper learned that it won epoch {reaped}, and it was left by {left:?}"))
             }
@@ -112,7 +112,7 @@ impl Ledger {
     pub(super) fn told_ended(&mut self, process: usize, attempt: &Run) -> Result<(), String> {
         let (run, epoch) = (attempt.id, attempt.epoch);
         match self.left.get(&(run, epoch)) {
-            Some(Left { process: by, reaped: false, .. }) if *by == process => {
+            Some(EpochEnd { process: by, reaped: false, .. }) if *by == process => {
                 match self.promises.ended.insert((run, epoch)) {
                     true => Ok(()),
                     false => Err(format!("run {}: its worker learned twice of one end", self.number(run))),

@@ -12,7 +12,7 @@ use super::history::{Fact, What};
 use super::processes::Process;
 use super::supervisor::OwnerAsked;
 use super::worker::SLOTS;
-use super::world::{Role, TaskState, World};
+use super::world::{ProcessRole, TaskState, World};
 use crate::model::run::StateName;
 use crate::model::time::Clock;
 use crate::store::{Store, WriteOutcome};
@@ -34,17 +34,23 @@ pub(super) fn play(world: &Arc<World>) -> Option<String> {
     // Each history has some of them, so that each has the steps to get somewhere.
     let sweeps = [Planted::SweepMarkForgotten, Planted::ListingWithoutManifests];
     let drawn = world.entropy.below(4);
-    let roles: &[Role] = match drawn {
+    let roles: &[ProcessRole] = match drawn {
         _ if world.plan.planted.is_some_and(|planted| sweeps.contains(&planted)) => {
-            &[Role::Worker, Role::Engine, Role::Reaper, Role::Sweeper, Role::Sweeper]
+            &[ProcessRole::Worker, ProcessRole::Engine, ProcessRole::Reaper, ProcessRole::Sweeper, ProcessRole::Sweeper]
         }
-        0 => &[Role::Worker, Role::Worker, Role::Worker, Role::Reaper, Role::Reaper],
-        1 => &[Role::Worker, Role::Engine, Role::Reaper, Role::Sweeper],
-        2 => &[Role::Engine, Role::Engine, Role::Supervisor],
-        _ => &[Role::Worker, Role::Worker, Role::Supervisor, Role::Sweeper, Role::Sweeper],
+        0 => &[ProcessRole::Worker, ProcessRole::Worker, ProcessRole::Worker, ProcessRole::Reaper, ProcessRole::Reaper],
+        1 => &[ProcessRole::Worker, ProcessRole::Engine, ProcessRole::Reaper, ProcessRole::Sweeper],
+        2 => &[ProcessRole::Engine, ProcessRole::Engine, ProcessRole::Supervisor],
+        _ => &[
+            ProcessRole::Worker,
+            ProcessRole::Worker,
+            ProcessRole::Supervisor,
+            ProcessRole::Sweeper,
+            ProcessRole::Sweeper,
+        ],
     };
     roles.iter().for_each(|role| scheduler.start(*role));
-    scheduler.start(Role::Person);
+    scheduler.start(ProcessRole::Person);
     for step in 0..world.plan.steps {
         world.state().step = step;
         scheduler.fail_something();
@@ -63,17 +69,17 @@ impl Scheduler<'_> {
     }
 
     /// Starts a process, with a task for each of its threads.
-    pub(super) fn start(&mut self, role: Role) {
+    pub(super) fn start(&mut self, role: ProcessRole) {
         let process: Rc<Process> = Process::start(self.world, role);
         let one = process.clone();
         match role {
-            Role::Worker => {
+            ProcessRole::Worker => {
                 self.spawn(&process, one.keep());
                 // Two, so that one of them may take up again what the other has lost and does not know.
                 self.spawn(&process, process.clone().work());
                 self.spawn(&process, process.clone().work());
             }
-            Role::Engine => {
+            ProcessRole::Engine => {
                 let worker = process.engine();
                 self.spawn(&process, one.keep());
                 self.spawn(&process, process.clone().claim_for_slots(worker.clone()));
@@ -84,16 +90,16 @@ impl Scheduler<'_> {
                 }
             }
             // Only a supervisor starts one, and says for which run.
-            Role::Owner => {}
-            Role::Supervisor => self.spawn(&process, one.supervise()),
-            Role::Reaper => self.spawn(&process, one.reap()),
-            Role::Sweeper => self.spawn(&process, one.sweep()),
-            Role::Person => self.spawn(&process, one.meddle()),
+            ProcessRole::Owner => {}
+            ProcessRole::Supervisor => self.spawn(&process, one.supervise()),
+            ProcessRole::Reaper => self.spawn(&process, one.reap()),
+            ProcessRole::Sweeper => self.spawn(&process, one.sweep()),
+            ProcessRole::Person => self.spawn(&process, one.meddle()),
         }
     }
 
     /// Stops the tasks of processes whose role `goes`.
-    fn stop_all(&mut self, goes: impl Fn(Role) -> bool) {
+    fn stop_all(&mut self, goes: impl Fn(ProcessRole) -> bool) {
         for index in 0..self.tasks.len() {
             let state = self.world.state();
             let process = state.tasks[index].process;
@@ -109,7 +115,7 @@ impl Scheduler<'_> {
     fn start_owners(&mut self) {
         let asked = std::mem::take(&mut self.world.state().owners_asked);
         for OwnerAsked { by, run } in asked {
-            let owner = Process::start(self.world, Role::Owner);
+            let owner = Process::start(self.world, ProcessRole::Owner);
             self.spawn(&owner, owner.clone().keep());
             self.spawn(&owner, owner.clone().own(by, run));
         }
@@ -199,11 +205,11 @@ impl Scheduler<'_> {
             self.world.tell(state, None, What::World("nothing fails any more".into()));
         }
         // Nothing is asked for or deleted any more: what is open must end by what others do.
-        self.stop_all(|role| matches!(role, Role::Person | Role::Sweeper));
-        let roles: &[Role] = match self.world.entropy.below(3) {
-            0 => &[Role::Worker, Role::Reaper],
-            1 => &[Role::Engine],
-            _ => &[Role::Engine, Role::Supervisor],
+        self.stop_all(|role| matches!(role, ProcessRole::Person | ProcessRole::Sweeper));
+        let roles: &[ProcessRole] = match self.world.entropy.below(3) {
+            0 => &[ProcessRole::Worker, ProcessRole::Reaper],
+            1 => &[ProcessRole::Engine],
+            _ => &[ProcessRole::Engine, ProcessRole::Supervisor],
         };
         roles.iter().for_each(|role| self.start(*role));
         for step in 0..QUIET_WITHIN {
@@ -232,16 +238,16 @@ impl Scheduler<'_> {
     /// Whether the store holds what the ledger says, to the last write.
     fn compare_with_store(&self) -> Option<String> {
         let state = &mut *self.world.state();
-        let verdict = state.ledger.records().try_for_each(|(number, entered)| {
+        let outcome = state.ledger.records().try_for_each(|(number, entered)| {
             let found = at_once(self.world.memory.get(&[entered.run.id])).unwrap_or_default().pop();
             match found.is_some_and(|found| (found.revision, found.stamp) == (entered.revision, entered.stamp)) {
                 true => Ok(()),
                 false => Err(format!("run {number}: the store holds another record than was written last")),
             }
         });
-        let verdict = verdict.and_then(|()| self.world.check_published(state));
-        self.world.judge(state, verdict.clone());
-        verdict.err()
+        let outcome = outcome.and_then(|()| self.world.check_published(state));
+        self.world.judge(state, outcome.clone());
+        outcome.err()
     }
 
     fn is_quiet(&self) -> bool {

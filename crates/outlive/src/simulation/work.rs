@@ -73,13 +73,13 @@ impl Process {
         let look = |run: &Run| {
             let owner = run.owner()?.worker;
             let lives = self.world.state().processes.iter().any(|process| process.worker == owner && process.lives);
-            let verdict = if lives { Liveness::Alive } else { Liveness::Dead(Evidence::LockFree) };
-            Some(Observation { owner: verdict, leftovers: LiveProcesses { pids: vec![1], unseen: false } })
+            let outcome = if lives { Liveness::Alive } else { Liveness::Dead(Evidence::LockFree) };
+            Some(Observation { owner: outcome, leftovers: LiveProcesses { pids: vec![1], unseen: false } })
         };
         self.call("adopt", None, self.registry.adopt_by(id, look)).await.0
     }
 
-    /// Does the work of one run, until it has a verdict, loses the run or lets go of it.
+    /// Does the work of one run, until it has an outcome, loses the run or lets go of it.
     pub(super) async fn attend(&self, mut handle: RunHandle) {
         let (run, fence) = (handle.id(), handle.fence());
         let claimed = handle.run();
@@ -150,7 +150,7 @@ impl Process {
             Err(Error::Refused { refusal: Refusal::Lost { .. }, .. }) => self.told_lost(run, fence, Some(call)),
             Err(error) => {
                 let state = &mut *self.world.state();
-                self.world.judge(state, Err(format!("an owner's verdict was not taken: {error}")));
+                self.world.judge(state, Err(format!("an owner's outcome was not taken: {error}")));
             }
         }
     }
@@ -160,14 +160,14 @@ impl Process {
         state.history.counters.saw(Fact::FencedOwner);
         let number = state.ledger.number(run);
         self.world.tell(state, Some(self.index), What::Learned(number, fence.epoch, "it is lost"));
-        let verdict = state.ledger.told_lost(fence, run, ending);
-        self.world.judge(state, verdict);
+        let outcome = state.ledger.told_lost(fence, run, ending);
+        self.world.judge(state, outcome);
     }
 
     fn told_recorded(&self, run: RunId, fence: Fence, to: StateName) {
         let state = &mut *self.world.state();
-        let verdict = state.ledger.told_recorded(Owed { process: self.index, run, epoch: fence.epoch, to });
-        self.world.judge(state, verdict);
+        let outcome = state.ledger.told_recorded(Owed { process: self.index, run, epoch: fence.epoch, to });
+        self.world.judge(state, outcome);
     }
 
     fn let_go(&self, run: RunId, fence: Fence) {

@@ -9,7 +9,8 @@ use super::history::{Fact, What};
 use super::processes::{KIND, Process};
 use super::promises::Owed;
 use crate::engine::worker::{
-    Batch, CLAIM_BATCH, Chores, Claimer, Done, END_BATCH, Failed, Next, StopReason, Task, WorkerContext, WorkerTiming,
+    Batch, CLAIM_BATCH, Claimer, Done, END_BATCH, Failed, NextClaim, StopReason, Task, WorkerContext,
+    WorkerMaintenance, WorkerTiming,
 };
 use crate::lifecycle::{Fence, Report};
 use crate::model::run::{Progress, Run, StateName};
@@ -27,10 +28,10 @@ impl Process {
         let (world, process) = (self.world.clone(), self.index);
         let on_end = move |attempt: &Run| {
             let state = &mut *world.state();
-            let verdict = state.ledger.told_ended(process, attempt);
+            let outcome = state.ledger.told_ended(process, attempt);
             let number = state.ledger.number(attempt.id);
             world.tell(state, Some(process), What::Learned(number, attempt.epoch, "its end is on record"));
-            world.judge(state, verdict);
+            world.judge(state, outcome);
         };
         Rc::new(WorkerContext::stepped(self.registry.clone(), KIND, SLOTS, times, on_end))
     }
@@ -39,11 +40,13 @@ impl Process {
     pub(super) async fn claim_for_slots(self: Rc<Self>, worker: Rc<WorkerContext>) {
         let mut claimer = Claimer::new(&worker);
         while let Some(room) = worker.floor.try_room(CLAIM_BATCH) {
-            let next = if room == 0 { Next::Poll(Duration::ZERO) } else { claimer.step(room).await };
+            let next = if room == 0 { NextClaim::Poll(Duration::ZERO) } else { claimer.step(room).await };
             let pause = match next {
                 // A notification may end it early, and a full worker waits for a slot.
-                Next::Poll(most) => self.world.between(20, 20 + u64::try_from(most.as_millis()).unwrap_or_default()),
-                Next::Retry(pause) => pause,
+                NextClaim::Poll(most) => {
+                    self.world.between(20, 20 + u64::try_from(most.as_millis()).unwrap_or_default())
+                }
+                NextClaim::Retry(pause) => pause,
             };
             self.world.nap(pause).await;
         }
@@ -126,11 +129,11 @@ impl Process {
 
     /// The thread that maintains the registry.
     pub(super) async fn look_after(self: Rc<Self>, worker: Rc<WorkerContext>) {
-        let mut chores = Chores::new(&worker);
+        let mut maintenance = WorkerMaintenance::new(&worker);
         loop {
             self.world.nap(worker.spread(EVERY)).await;
             // The thread reports a failure to its caller, and passes again.
-            let _ = chores.pass(worker.registry.clock().awake()).await;
+            let _ = maintenance.pass(worker.registry.clock().awake()).await;
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Plan;
 use super::artifacts::Artifact;
 use super::clock::SkewedClock;
-use super::history::{Fact, History, Line, What};
+use super::history::{Fact, History, HistoryLine, What};
 use super::ledger::{Author, Ledger};
 use super::promises::is_forgotten;
 use super::rules::Wrote;
@@ -25,7 +25,7 @@ use crate::util::sync::lock;
 
 /// What a process is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ProcessRole {
     /// Finds runs in every way there is, and attends to them.
     Worker,
     /// The engine's worker.
@@ -38,7 +38,7 @@ pub(super) enum Role {
     Person,
 }
 
-impl Role {
+impl ProcessRole {
     /// The word for it.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ pub(super) struct ProcessState {
     pub(super) clock: Arc<SkewedClock>,
     pub(super) lives: bool,
     pub(super) stands_still_until: Duration,
-    pub(super) role: Role,
+    pub(super) role: ProcessRole,
 }
 
 /// One thread of a process, as far as others must know of it.
@@ -91,7 +91,7 @@ pub(super) struct Late {
 
 /// Everything that changes.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct WorldState {
     pub(super) history: History,
     pub(super) ledger: Ledger,
     pub(super) processes: Vec<ProcessState>,
@@ -117,7 +117,7 @@ pub(super) struct State {
     broken: Option<String>,
 }
 
-impl State {
+impl WorldState {
     /// When a task is polled next: it sleeps until then, or its process stands still.
     pub(super) fn due(&self, task: usize) -> Duration {
         let task = &self.tasks[task];
@@ -132,7 +132,7 @@ pub(super) struct World {
     pub(super) entropy: Arc<SeededEntropy>,
     pub(super) memory: MemoryStore,
     born: Duration,
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
 }
 
 impl World {
@@ -148,7 +148,7 @@ impl World {
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, WorldState> {
         // Only one thread plays a history; a panic ends it.
         lock(&self.state)
     }
@@ -167,23 +167,23 @@ impl World {
     }
 
     /// Enters a line; by `process`, or by none.
-    pub(super) fn tell(&self, state: &mut State, process: Option<usize>, what: What) {
+    pub(super) fn tell(&self, state: &mut WorldState, process: Option<usize>, what: What) {
         let who = process.map_or_else(String::new, |process| state.processes[process].name.clone());
-        state.history.lines.push(Line { step: state.step, at: self.clock.awake() - self.born, who, what });
+        state.history.lines.push(HistoryLine { step: state.step, at: self.clock.awake() - self.born, who, what });
     }
 
     /// Enters what was found to be broken. What breaks later may only follow from it.
-    pub(super) fn judge(&self, state: &mut State, verdict: Result<(), String>) {
-        if let Err(broken) = verdict {
+    pub(super) fn judge(&self, state: &mut WorldState, outcome: Result<(), String>) {
+        if let Err(broken) = outcome {
             self.tell(state, None, What::World(format!("BROKEN: {broken}")));
             state.broken.get_or_insert(broken);
         }
     }
 
     /// Enters a write that took effect.
-    pub(super) fn wrote(&self, state: &mut State, author: &Author, wrote: &Wrote<'_>, late: bool) {
+    pub(super) fn wrote(&self, state: &mut WorldState, author: &Author, wrote: &Wrote<'_>, late: bool) {
         let run = &wrote.after.run;
-        let verdict = state.ledger.wrote(author, wrote, self.clock.awake());
+        let outcome = state.ledger.wrote(author, wrote, self.clock.awake());
         let owner = run.owner().map(|owner| {
             let named = state.processes.iter().find(|process| process.worker == owner.worker);
             named.map_or_else(|| owner.worker.to_string(), |process| process.name.clone())
@@ -217,11 +217,11 @@ impl World {
         if is_forgotten(wrote) {
             counters.saw(Fact::Forgotten);
         }
-        self.judge(state, verdict);
+        self.judge(state, outcome);
     }
 
     /// Who is writing.
-    pub(super) fn author(&self, state: &State, process: usize) -> Author {
+    pub(super) fn author(&self, state: &WorldState, process: usize) -> Author {
         let call = state.tasks[state.turn].call;
         Author {
             process,

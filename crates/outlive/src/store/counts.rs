@@ -10,7 +10,7 @@ use super::{Error, Page, Pages, Store};
 use crate::model::filter::Filter;
 use crate::model::run::{End, Run, State, StateName};
 
-/// How many runs are alike.
+/// How many runs are alike in kind and state: a part of what [`Store::counts`](crate::store::Store::counts) answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Count {
     /// The state that all of them are in.

@@ -8,6 +8,7 @@
 mod address;
 mod connection;
 mod pool;
+#[doc(hidden)]
 pub mod server;
 mod store_impl;
 mod token;
@@ -17,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::address::{InvalidServerAddress, ServerAddress};
-use self::pool::Lines;
+use self::pool::ConnectionPool;
 pub use self::token::{TOKEN_VARIABLE, Token, known_by, proof};
 use self::wire::Handshake;
 use super::Error;
@@ -31,7 +32,7 @@ pub const FORMAT: i64 = 1;
 /// Clones share its connections.
 #[derive(Clone)]
 pub struct HttpStore {
-    inner: Arc<Inner>,
+    inner: Arc<RemoteRegistry>,
 }
 
 impl fmt::Debug for HttpStore {
@@ -40,8 +41,8 @@ impl fmt::Debug for HttpStore {
     }
 }
 
-struct Inner {
-    lines: Lines,
+struct RemoteRegistry {
+    pool: ConnectionPool,
     hello: Handshake,
 }
 
@@ -53,12 +54,12 @@ impl HttpStore {
 
     /// Opens the registry of a server with this token, or none.
     pub async fn open_as(address: &ServerAddress, token: Option<Token>) -> Result<Self, Error> {
-        let lines = Lines::new(address.clone(), token)?;
-        let hello: Handshake = lines.ask("hello", &()).await?;
+        let pool = ConnectionPool::new(address.clone(), token)?;
+        let hello: Handshake = pool.ask("hello", &()).await?;
         if hello.format > FORMAT {
             return Err(Error::Newer { what: address.to_string(), found: hello.format, known: FORMAT });
         }
-        Ok(Self { inner: Arc::new(Inner { lines, hello }) })
+        Ok(Self { inner: Arc::new(RemoteRegistry { pool, hello }) })
     }
 
     /// What tells the server's registry from any other.

@@ -22,7 +22,7 @@ use crate::util::sync::lock;
 /// A map of runs. Clones share it.
 #[derive(Clone)]
 pub struct MemoryStore {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<Tables>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 #[derive(Default)]
-struct Inner {
+struct Tables {
     runs: BTreeMap<RunId, (Record, Vec<Event>)>,
     workers: HashMap<WorkerId, WorkerEntry>,
     /// What rates count, by the slot of their key.
@@ -58,7 +58,7 @@ impl MemoryStore {
         self.lock().reachable_since = self.clock.awake();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
         // A panic while the lock was held cannot leave a half-made change: every change is made from finished values.
         lock(&self.inner)
     }
@@ -70,7 +70,7 @@ impl Default for MemoryStore {
     }
 }
 
-impl Inner {
+impl Tables {
     fn read(&self, record: &Record, now: Duration) -> Record {
         let mut record = record.clone();
         if let Some(owner) = record.run.owner_mut() {

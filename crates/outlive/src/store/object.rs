@@ -35,7 +35,9 @@ use std::sync::{Arc, Mutex};
 use crate::util::sync::lock;
 
 pub use self::address::{BucketAddress, InvalidBucketAddress, RUNS};
-pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, Listed};
+#[cfg(feature = "postgres")]
+pub(crate) use self::bucket::Landed;
+pub(crate) use self::bucket::{Bucket, DELETED_AT_ONCE, ListedObject};
 use self::cache::Cache;
 use self::ended::EndedRecords;
 pub(crate) use self::neighbours::{records_below, registries_at};
@@ -102,12 +104,12 @@ impl ObjectStore {
 
     /// Opens the registry at `address` for reading. Nothing is written, so that read permission suffices; without a
     /// registry there, the records of other writers are read and [`ObjectStore::id`] is empty. A failing request is
-    /// repeated for at most `patience`; absent means as long as for a store that writes.
-    pub async fn read(address: &BucketAddress, patience: Option<std::time::Duration>) -> Result<Self, Error> {
+    /// repeated for at most `timeout`; absent means as long as for a store that writes.
+    pub async fn read(address: &BucketAddress, timeout: Option<std::time::Duration>) -> Result<Self, Error> {
         let mut store = Self::at(address, system_time())?;
         if let Some(inner) = Arc::get_mut(&mut store.inner) {
             inner.read_only = true;
-            inner.bucket.patience = patience.unwrap_or(inner.bucket.patience);
+            inner.bucket.timeout = timeout.unwrap_or(inner.bucket.timeout);
         }
         let opening = store.clone();
         io_thread::spawn(move || async move { opening.read_charter().await }).await?;
@@ -119,11 +121,11 @@ impl ObjectStore {
     pub async fn open_by(
         address: &BucketAddress,
         time: Arc<dyn ServerTime>,
-        patience: std::time::Duration,
+        timeout: std::time::Duration,
     ) -> Result<Self, Error> {
         let mut store = Self::at(address, time)?;
         if let Some(inner) = Arc::get_mut(&mut store.inner) {
-            inner.bucket.patience = patience;
+            inner.bucket.timeout = timeout;
         }
         let opening = store.clone();
         io_thread::spawn(move || async move { opening.open_charter(false).await }).await?;

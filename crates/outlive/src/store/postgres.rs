@@ -6,16 +6,18 @@
 mod address;
 mod batch;
 mod beats;
+mod claim_range;
 mod clock;
 mod copy_in;
 mod dialect;
 mod due;
 mod event_log;
 mod examine;
+mod export;
+mod exported;
 mod foreign;
 mod heads;
 mod keys;
-mod lane;
 mod maintenance;
 mod notify;
 mod owner_cache;
@@ -40,6 +42,9 @@ use self::clock::ServerClock;
 use self::dialect::Dialect;
 pub use self::dialect::Feature;
 pub use self::examine::DatabaseFinding;
+#[doc(hidden)]
+pub use self::export::{Export, HistoryPart};
+use self::exported::History;
 #[doc(hidden)]
 pub use self::foreign::{ForeignRow, ForeignRows, ForeignTables};
 use self::maintenance::MaintenanceState;
@@ -77,9 +82,11 @@ struct Inner {
     /// The workers that beat through this store, and how often a change of theirs went through it.
     own: Mutex<HashMap<WorkerId, u64>>,
     owners: Owners,
-    untidy: MaintenanceState,
+    maintenance: MaintenanceState,
     notify_limiter: NotifyLimiter,
     clock: Arc<ServerClock>,
+    /// What was exported and dropped.
+    exported: History,
     /// Keys that a claim passed over because another had them locked.
     contended: AtomicU64,
     /// The last claim found nothing.
@@ -116,9 +123,10 @@ impl PostgresStore {
                 dialect: made.dialect,
                 own: Mutex::default(),
                 owners: Owners::default(),
-                untidy: MaintenanceState::default(),
+                maintenance: MaintenanceState::default(),
                 notify_limiter: NotifyLimiter::default(),
                 clock,
+                exported: History::default(),
                 contended: AtomicU64::default(),
                 found_nothing: AtomicBool::default(),
             }),
@@ -144,12 +152,16 @@ impl PostgresStore {
         &self.inner.owners
     }
 
+    fn exported_history(&self) -> &History {
+        &self.inner.exported
+    }
+
     fn notify_limiter(&self) -> &NotifyLimiter {
         &self.inner.notify_limiter
     }
 
-    fn untidy(&self) -> &MaintenanceState {
-        &self.inner.untidy
+    fn maintenance(&self) -> &MaintenanceState {
+        &self.inner.maintenance
     }
 
     fn found_nothing(&self) -> &AtomicBool {

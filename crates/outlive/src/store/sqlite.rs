@@ -1,6 +1,6 @@
 //! Runs of one machine, in a directory: a database for what is in flight, write-once files for what has ended.
 //!
-//! The calls work on the caller's thread and wait for at most the patience of a writer: a transaction takes
+//! The calls work on the caller's thread and wait for at most the timeout of a writer: a transaction takes
 //! about a millisecond, and what beats does so on a thread of its own. See ADR 0004 for how files and database agree.
 
 mod claims;
@@ -35,7 +35,7 @@ mod wal_recovery;
 mod workers;
 mod writer_queue;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,7 +44,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use self::corrupt_rows::Damage;
-use self::directory::Place;
+use self::directory::RegistryDirectory;
 pub use self::directory::Sharing;
 pub use self::doctor::RegistryFinding;
 pub use self::hook_receipts::HookReceipts;
@@ -52,7 +52,7 @@ use self::notify::Noted;
 pub(crate) use self::notify::bell;
 pub use self::notify::{Topic, Watch};
 pub use self::observer::HEARD_WITHIN;
-use self::schema::{Database, PATIENCE};
+use self::schema::{Database, TIMEOUT};
 pub(crate) use self::schema::{WRITTEN, from_sqlite};
 use self::sigbus::Unblocked;
 pub use self::sigbus::install_sigbus_handler;
@@ -74,7 +74,8 @@ const REPLACEMENTS: usize = 32;
 /// The lock of a worker that has left, for the next to take.
 const FREE_LOCK: &str = "workers/free";
 
-/// A registry in a directory of this machine.
+/// A registry in a directory of this machine. [`Registry::open`](crate::Registry::open) makes one for `sqlite:PATH`;
+/// most programs need no more.
 pub struct SqliteStore {
     path: PathBuf,
     clock: Arc<dyn Clock>,
@@ -83,7 +84,7 @@ pub struct SqliteStore {
     damage: Arc<Damage>,
     access: Access,
     opened_by: MadeBy,
-    inner: Mutex<Inner>,
+    inner: Mutex<OpenDirectory>,
 }
 
 /// What a registry is opened for.
@@ -94,11 +95,11 @@ enum Access {
     Write,
 }
 
-struct Inner {
-    place: Place,
+struct OpenDirectory {
+    place: RegistryDirectory,
     database: Database,
     /// How long to wait for a turn to write.
-    patience: Duration,
+    timeout: Duration,
     /// Where writers queue; none where there is nothing to write to.
     queue: Option<Queue>,
     /// Why the database on disk is not used.
@@ -111,6 +112,8 @@ struct Inner {
     damage: Arc<Damage>,
     /// The files that the transaction has written so far and that are deleted if it is refused.
     noted: RefCell<Vec<PathBuf>>,
+    /// The file of an end of this transaction has its name.
+    filed: Cell<bool>,
     /// What the transaction has changed so far, for subscribers.
     changed: RefCell<Noted>,
     /// Runs that a killed process has deleted in part, which readers ignore.
@@ -119,20 +122,20 @@ struct Inner {
 
 /// The registry as it is on disk, for one thread; a cut of its shared memory does not end that one.
 struct Locked<'a> {
-    inner: MutexGuard<'a, Inner>,
+    inner: MutexGuard<'a, OpenDirectory>,
     _unblocked: Unblocked,
 }
 
 impl Deref for Locked<'_> {
-    type Target = Inner;
+    type Target = OpenDirectory;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &OpenDirectory {
         &self.inner
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
+    fn deref_mut(&mut self) -> &mut OpenDirectory {
         &mut self.inner
     }
 }
@@ -140,13 +143,13 @@ impl DerefMut for Locked<'_> {
 impl SqliteStore {
     /// Opens the registry at `path`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
-        Self::at(path, Place::open(path)?, Access::Write, clock, entropy)
+        Self::at(path, RegistryDirectory::open(path)?, Access::Write, clock, entropy)
     }
 
     /// Opens the registry at `path` to be read. Nothing is written: where its database is missing, what the files of the
     /// runs say is read instead.
     pub fn read(path: &Path, clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Result<Self, Error> {
-        Self::at(path, Place::open(path)?, Access::Read, clock, entropy)
+        Self::at(path, RegistryDirectory::open(path)?, Access::Read, clock, entropy)
     }
 
     /// Opens the registry at `path`, made if it is missing. Any number of processes may do so at once.
@@ -156,7 +159,7 @@ impl SqliteStore {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, Error> {
-        Self::at(path, Place::create(path, sharing, &*entropy)?, Access::Write, clock, entropy)
+        Self::at(path, RegistryDirectory::create(path, sharing, &*entropy)?, Access::Write, clock, entropy)
     }
 
     /// Another connection to the same registry, wherever it has been moved to.
@@ -169,14 +172,14 @@ impl SqliteStore {
 
     /// Sets how long this store waits for its turn to write.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        lock(&self.inner).patience = patience;
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        lock(&self.inner).timeout = timeout;
         self
     }
 
     fn at(
         path: &Path,
-        place: Place,
+        place: RegistryDirectory,
         access: Access,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
@@ -234,7 +237,7 @@ impl SqliteStore {
         Ok(self.lock()?.place.sharing)
     }
 
-    fn open_inner(&self, place: Place) -> Result<Inner, Error> {
+    fn open_inner(&self, place: RegistryDirectory) -> Result<OpenDirectory, Error> {
         open_inner(place, self.access, &self.now(), &*self.entropy, self.damage.clone())
     }
 
@@ -249,29 +252,30 @@ impl SqliteStore {
         let mut inner = Locked { inner, _unblocked: Unblocked::new() };
         let is_linked = inner.place.is_linked();
         if !is_linked && self.access == Access::Read {
-            *inner = self.open_inner(Place::open(&self.path)?)?;
+            *inner = self.open_inner(RegistryDirectory::open(&self.path)?)?;
         } else if !is_linked {
             // Where its repository is gone as well, there is nothing to make it again in.
             if !self.has_parent() {
                 return Err(Error::Unavailable(format!("the registry `{}` is gone", self.path.display())));
             }
-            let place = Place::create(&self.path, inner.place.sharing, &*self.entropy)?;
-            let mut heir = Inner { patience: inner.patience, ..self.open_inner(place)? };
+            let place = RegistryDirectory::create(&self.path, inner.place.sharing, &*self.entropy)?;
+            let mut heir = OpenDirectory { timeout: inner.timeout, ..self.open_inner(place)? };
             heir.inherit(&inner.place.names().cloned().collect::<Vec<_>>(), &*self.entropy)?;
             *inner = heir;
         } else if inner.suspect
             || schema::is_replaced(&inner.place, &inner.database)
             || (inner.trouble.is_none() && schema::is_made(&inner.place, &inner.database))
         {
-            let place =
-                Place::open(&inner.place.path().map_err(|error| directory::from_io("the registry is gone", &error))?)?;
-            *inner = Inner { patience: inner.patience, ..self.open_inner(place)? };
+            let place = RegistryDirectory::open(
+                &inner.place.path().map_err(|error| directory::from_io("the registry is gone", &error))?,
+            )?;
+            *inner = OpenDirectory { timeout: inner.timeout, ..self.open_inner(place)? };
         }
         Ok(inner)
     }
 
     /// Looks something up. What was read from shared memory that was cut meanwhile is read again.
-    fn look<T>(&self, look: impl Fn(&Inner) -> Result<T, Error>) -> Result<T, Error> {
+    fn look<T>(&self, look: impl Fn(&OpenDirectory) -> Result<T, Error>) -> Result<T, Error> {
         for _ in 0..=REPLACEMENTS {
             let cuts = sigbus::cuts();
             let mut inner = self.lock()?;
@@ -317,7 +321,7 @@ impl SqliteStore {
 
     /// Changes something. What went into a database that was deleted meanwhile is tried again in the one that took its
     /// place; `change` is repeated, because files may have carried over what it did.
-    fn write<T>(&self, change: impl Fn(&mut Inner, bool) -> Result<T, Error>) -> Result<T, Error> {
+    fn write<T>(&self, change: impl Fn(&mut OpenDirectory, bool) -> Result<T, Error>) -> Result<T, Error> {
         for tried in 0..=REPLACEMENTS {
             let cuts = sigbus::cuts();
             let mut inner = self.writer()?;
@@ -336,12 +340,12 @@ impl SqliteStore {
 }
 
 fn open_inner(
-    place: Place,
+    place: RegistryDirectory,
     access: Access,
     now: &Moment,
     entropy: &dyn Entropy,
     damage: Arc<Damage>,
-) -> Result<Inner, Error> {
+) -> Result<OpenDirectory, Error> {
     if access == Access::Write {
         place.close_to_others();
     }
@@ -371,16 +375,17 @@ fn open_inner(
         disk_reserve::set_aside(&place);
     }
     let log_is_cut = database.log_is_cut;
-    let mut inner = Inner {
+    let mut inner = OpenDirectory {
         place,
         database,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         queue,
         trouble,
         suspect: false,
         leaving: None,
         damage,
         noted: RefCell::default(),
+        filed: Cell::default(),
         changed: RefCell::default(),
         half_deleted: Vec::new(),
     };
@@ -415,8 +420,8 @@ fn open_inner(
 }
 
 /// Fills a database with what the files of the runs know.
-fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
-    workers::set_hears_since(connection, now, entropy)?;
+fn fill(connection: &Connection, place: &RegistryDirectory, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+    workers::set_reachable_since(connection, now, entropy)?;
     run_files::visit(place, |_, known| {
         // The doctor reports what cannot be understood.
         let Ok(known) = known else { return Ok(()) };
@@ -424,7 +429,7 @@ fn fill(connection: &Connection, place: &Place, now: &Moment, entropy: &dyn Entr
     })
 }
 
-impl Inner {
+impl OpenDirectory {
     fn connection(&self) -> &Connection {
         &self.database.connection
     }
@@ -439,9 +444,10 @@ impl Inner {
         durable: bool,
         change: impl FnOnce(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let turn = self.queue.as_ref().map(|queue| queue.wait(self.patience)).transpose()?;
+        let turn = self.queue.as_ref().map(|queue| queue.wait(self.timeout)).transpose()?;
         let (cuts, changes) = (sigbus::cuts(), self.connection().total_changes());
         self.noted.get_mut().clear();
+        self.filed.set(false);
         self.database.sync_commits(durable)?;
         self.database.shorten_log();
         self.execute("BEGIN IMMEDIATE")?;
@@ -479,7 +485,11 @@ impl Inner {
         if changed {
             noted.send(&self.place);
         }
-        ended.and(done)
+        match ended.and(done) {
+            // An end whose file has its name has happened, whatever the database says.
+            Err(error) if self.filed.get() => Err(Error::Unknown(error.to_string())),
+            done => done,
+        }
     }
 
     /// A record as it is read: with the end that its file may know already, and what was heard of its owner.
@@ -529,8 +539,8 @@ impl Inner {
         Ok(filed.record())
     }
 
-    /// Tries one write inside a transaction. `named` counts the ends that got their names.
-    fn apply(&self, write: &Write, now: &Moment, named: &mut usize) -> Result<WriteOutcome, Error> {
+    /// Tries one write inside a transaction.
+    fn apply(&self, write: &Write, now: &Moment) -> Result<WriteOutcome, Error> {
         let current = rows::find(self.connection(), write.run.id)?.map(|record| self.adopt(record)).transpose()?;
         let revision = match (&current, write.expect) {
             (None, Expect::Absent) => Revision(1),
@@ -549,7 +559,7 @@ impl Inner {
         }
         if let Some(ended) = &write.ended {
             run_files::file_end(&self.place, ended, write, rows::events(self.connection(), write.run.id)?)?;
-            *named += 1;
+            self.filed.set(true);
         }
         run_files::note(&self.place, before.as_ref(), write, &mut self.noted.borrow_mut())?;
         let owner = write.run.owner();
@@ -589,16 +599,4 @@ impl Inner {
         }
         Ok(())
     }
-
-    fn commit(&mut self, writes: &[Write], now: &Moment) -> Result<Vec<WriteOutcome>, Error> {
-        let mut named = 0;
-        let done =
-            self.transaction(true, |inner| writes.iter().map(|write| inner.apply(write, now, &mut named)).collect());
-        settle(done, named)
-    }
-}
-
-/// An end that has its name has happened, whatever the database says.
-fn settle<T>(done: Result<T, Error>, named: usize) -> Result<T, Error> {
-    if named == 0 { done } else { done.map_err(|error| Error::Unknown(error.to_string())) }
 }

@@ -26,7 +26,7 @@ pub const BUCKET: &str = "outlive";
 /// A shared bucket with versions: what is deleted or replaced there is only hidden.
 pub const VERSIONED: &str = "outlive-versions";
 /// How long the server may take to come up.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// Where the ports of its parts lie behind the first, and their second ports behind those.
 const BEHIND: [u16; 7] = [1, 2, 3, 10_000, 10_001, 10_002, 10_003];
 
@@ -215,7 +215,7 @@ fn start(dir: &Path, port: u16) {
     let mut child = command.spawn().unwrap();
     std::fs::write(dir.join("pid"), child.id().to_string()).unwrap();
     let clock = SystemClock;
-    let deadline = clock.awake() + PATIENCE;
+    let deadline = clock.awake() + TIMEOUT;
     while !answers(port) {
         let ended = child.try_wait().unwrap();
         let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::store::memory::MemoryStore;
 /// # async fn main() -> Result<(), outlive::Error> {
 /// let harness = Harness::new();
 /// let mut spec = harness.registry().spec("charge").with_input(&7)?;
-/// spec.policy.retry.on_failure = true;
+/// spec.policy = outlive::Policy::default().with_retries(3);
 /// harness.registry().enqueue(spec).await?;
 ///
 /// let worker = || -> WorkerBuilder {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{SeededEntropy, owner, pending, person, spec};
-use crate::lifecycle::{Action, Fence, Observed, Refusal, Report, Verdict, apply, survives_reap};
+use crate::lifecycle::{Action, Due, Fence, Observed, Outcome, QueueEdit, Refusal, Report, apply, survives_reap};
 use crate::model::id::{Epoch, WorkerId};
 use crate::model::owner::Evidence;
 use crate::model::owner::LiveProcesses;
@@ -31,7 +31,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 /// A column: its head, and the action on a run whose owner is the given worker.
 type Column = (&'static str, fn(WorkerId, &Run) -> Action);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 22] = [
     ("claim", |worker, _| Action::Claim {
         owner: owner(worker, Lease::default()),
         early: false,
@@ -41,9 +41,9 @@ const COLUMNS: [Column; 21] = [
     ("report", |worker, run| Action::Report { fence: fence(worker, run), report: Report::default() }),
     ("suspend", |worker, run| Action::Suspend { fence: fence(worker, run), reason: "an approval".into() }),
     ("wake", |worker, _| Action::Wake { owner: Some(owner(worker, Lease::default())) }),
-    ("finish: succeeded", |worker, run| finish(worker, run, Verdict::SUCCEEDED)),
+    ("finish: succeeded", |worker, run| finish(worker, run, Outcome::SUCCEEDED)),
     ("finish: failed", |worker, run| finish(worker, run, failure())),
-    ("finish: cancelled", |worker, run| finish(worker, run, Verdict::Cancelled)),
+    ("finish: cancelled", |worker, run| finish(worker, run, Outcome::Cancelled)),
     ("interrupt", interrupt),
     ("request cancel", |_, _| Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() }),
     ("reap", |_, run| reap(run, Evidence::LockFree, None)),
@@ -53,6 +53,7 @@ const COLUMNS: [Column; 21] = [
     ("unpark", |_, _| Action::Unpark),
     ("pause", |_, _| Action::Pause { reason: None }),
     ("unpause", |_, _| Action::Unpause),
+    ("edit", |_, _| Action::Edit(QueueEdit { priority: Some(3), due: Some(Due::Now) })),
     ("archive", |_, _| Action::Archive { reason: None }),
     ("unarchive", |_, _| Action::Unarchive),
     ("sweep", |_, _| Action::Sweep {
@@ -72,12 +73,12 @@ fn fence(worker: WorkerId, run: &Run) -> Fence {
     Fence { worker, epoch: run.epoch }
 }
 
-fn failure() -> Verdict {
-    Verdict::Failed { error_type: "exit".into(), error_message: "code 1".into() }
+fn failure() -> Outcome {
+    Outcome::Failed { error_type: "exit".into(), error_message: "code 1".into() }
 }
 
-fn finish(worker: WorkerId, run: &Run, verdict: Verdict) -> Action {
-    Action::Finish { fence: fence(worker, run), verdict, exit: None }
+fn finish(worker: WorkerId, run: &Run, outcome: Outcome) -> Action {
+    Action::Finish { fence: fence(worker, run), outcome, exit: None }
 }
 
 fn interrupt(worker: WorkerId, run: &Run) -> Action {
@@ -126,7 +127,7 @@ pub(crate) fn specimen(state: StateName, spec: Spec, worker: WorkerId) -> Result
         }
         StateName::Interrupted => act(&claimed, &interrupt(worker, &claimed)),
         StateName::Dead => act(&claimed, &reap(&claimed, Evidence::LockFree, None)),
-        StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Verdict::SUCCEEDED)),
+        StateName::Succeeded => act(&claimed, &finish(worker, &claimed, Outcome::SUCCEEDED)),
         StateName::Failed => act(&claimed, &finish(worker, &claimed, failure())),
         StateName::Cancelled => {
             act(&waiting, &Action::RequestCancel { reason: None, grace: None, live: LiveProcesses::default() })
@@ -172,12 +173,12 @@ fn word(refusal: &Refusal) -> &'static str {
 }
 
 /// What becomes of a run in words, and what the refusals met on the way say.
-struct Table {
+struct LifecycleTable {
     text: String,
     refusals: BTreeMap<&'static str, String>,
 }
 
-impl Table {
+impl LifecycleTable {
     fn cell(&mut self, run: &Run, action: &Action) -> String {
         match apply(run, action, &person("bob"), NOW) {
             Ok(changed) => {
@@ -212,7 +213,7 @@ impl Table {
 /// A rule that does not let a specimen into its state.
 pub fn document() -> Result<String, Refusal> {
     let worker = WorkerId::draw(NOW, &SeededEntropy::new(2));
-    let mut table = Table { text: format!("{PREAMBLE}\n## Actions by state\n\n"), refusals: BTreeMap::new() };
+    let mut table = LifecycleTable { text: format!("{PREAMBLE}\n## Actions by state\n\n"), refusals: BTreeMap::new() };
     let heads: Vec<&str> = ["state"].into_iter().chain(COLUMNS.map(|(head, _)| head)).collect();
     table.head(&heads);
     for state in StateName::ALL {
@@ -233,7 +234,7 @@ pub fn document() -> Result<String, Refusal> {
     Ok(table.text)
 }
 
-fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+fn reaps(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What a reap makes of a running run\n\n");
     table.head(&["its policy for orphans", "the first reap", "the last reap it may have", "cancel requested"]);
     for (name, orphans) in
@@ -263,7 +264,7 @@ fn reaps(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+fn retries(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What becomes of a run that is tried again by itself\n\n");
     table.head(&["case", "leads to"]);
     let running = |retry: Retry| {
@@ -315,7 +316,7 @@ fn retries(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn dependencies(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+fn dependencies(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What the end of a run makes of a run that waits for it\n\n");
     let ends = [StateName::Succeeded, StateName::Failed, StateName::Cancelled, StateName::Dead, StateName::Interrupted];
     let heads: Vec<&str> = ["it waits for"].into_iter().chain(ends.map(StateName::as_str)).collect();
@@ -330,7 +331,7 @@ fn dependencies(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn cancellations(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+fn cancellations(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What a request to cancel makes of a run without an owner\n\n");
     table.head(&[
         "state",
@@ -368,7 +369,7 @@ fn retrying() -> Retry {
     Retry { on_failure: true, ..Retry::default() }
 }
 
-fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
+fn details(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
     table.text.push_str("\n## What decides in the single case\n\n");
     table.head(&["case", "leads to"]);
     let running = specimen(StateName::Running, spec("job"), worker)?;
@@ -411,7 +412,7 @@ fn details(table: &mut Table, worker: WorkerId) -> Result<(), Refusal> {
     let unknown = Evidence::OwnerUnknown { silent_ms: 16_000 };
     let cases: [(&str, &Run, Action); 19] = [
         ("claim before `not_before`", &later, claim),
-        ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Verdict::Cancelled)),
+        ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Outcome::Cancelled)),
         ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
         ("reap, its owner heard of since the look", &running, heard),
         ("reap by lease, the lease not over", &running, reap(&running, lapsed.clone(), None)),

@@ -207,7 +207,7 @@ fn lock(path: &Path, how: FlockOperation) -> File {
     file
 }
 
-/// A program of the server, of the version that [`BIN`] names or else of the newest there is.
+/// A program of the server, of the version that `BIN` names or else of the newest there is.
 pub fn program(name: &str) -> PathBuf {
     if let Some(chosen) = std::env::var_os(BIN).map(|dir| Path::new(&dir).join(name)).filter(|path| path.exists()) {
         return chosen;

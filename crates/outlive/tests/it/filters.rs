@@ -6,7 +6,7 @@ use std::sync::Arc;
 use outlive::conformance::Ground;
 use outlive::filter::Filter;
 use outlive::id::{RunId, WorkerId};
-use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use outlive::lifecycle::{Action, Fence, Outcome, apply, enqueued};
 use outlive::policy::Lease;
 use outlive::run::{Arg, Command, Run, Spec, StateName, Step};
 use outlive::step::KIND;
@@ -112,8 +112,8 @@ fn run() -> impl Strategy<Value = Run> {
             &fresh,
             &Action::Claim { owner: owner(worker, Lease::default()), early: false, leftovers: Default::default() },
         );
-        let verdict = Verdict::SUCCEEDED;
-        let finished = act(&running, &Action::Finish { fence: fence(&running), verdict, exit: None });
+        let outcome = Outcome::SUCCEEDED;
+        let finished = act(&running, &Action::Finish { fence: fence(&running), outcome, exit: None });
         match steps {
             0 => fresh,
             1 => running,

@@ -168,7 +168,7 @@ impl PostgresGround {
             "INSERT INTO {0}.meta VALUES ('now', '{now}'), ('hears', '{now}'); {1} {2}",
             store.schema,
             set("clock", "now"),
-            set("hears_since", "hears"),
+            set("reachable_since", "hears"),
         ));
         *self.last.lock().unwrap() = url;
         store

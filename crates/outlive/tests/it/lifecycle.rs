@@ -12,6 +12,7 @@ pub(crate) mod logging;
 mod outages;
 mod panics;
 mod reaping;
+mod retried;
 mod stopping;
 mod watching;
 mod zombies;

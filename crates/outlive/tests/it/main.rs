@@ -17,6 +17,7 @@ mod logs;
 mod mutant;
 mod redaction;
 mod simulation;
+mod sorted;
 mod steps;
 mod suite;
 mod world;

@@ -349,6 +349,9 @@ impl Store for Mutant {
                 }
             }
             Defect::ListEndsAtOnePage => listing.next = None,
+            Defect::ListSortsByThePriorityOfTheSpec if page.order == Order::Claim => {
+                listing.records.sort_by_key(|record| (record.run.spec.priority, record.run.created_at, record.run.id));
+            }
             Defect::ListSortsByIdAlone => listing.records.sort_by_key(|record| record.run.id),
             _ => {}
         }

@@ -178,7 +178,7 @@ type Hook = Box<dyn Fn(&'static str) -> Result<(), Error> + Send + Sync>;
 pub(crate) struct Watched {
     inner: Arc<dyn Store>,
     hook: Hook,
-    /// How many verdicts of an update came too late.
+    /// How many outcomes of an update came too late.
     pub(crate) lost: AtomicUsize,
     /// How many updates that changed anything are still to be answered with silence.
     pub(crate) silent_updates: AtomicUsize,

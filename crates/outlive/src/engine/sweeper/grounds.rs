@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::location::{Place, Reach};
+use super::location::{ArtifactStore, Reach};
 use super::naming::name_of;
 use super::objects::Machine;
 use super::records::{Recorded, by_run};
@@ -23,7 +23,7 @@ pub(super) struct Ground {
     pub(super) named: String,
     pub(super) shards: String,
     /// None where no record is trusted with it, or it cannot be used.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<ArtifactStore>,
     pub(super) runs: Vec<Recorded>,
     /// Runs whose records are not trusted with it, and why.
     pub(super) denied: BTreeMap<RunId, String>,
@@ -64,7 +64,7 @@ pub(super) fn grounds(registry: &Registry, runs: &[Run], machine: &Machine, repo
     let ground = |((named, shards), runs): ((String, String), Vec<Run>)| {
         let runs = by_run(runs);
         let (reach, denied) = decide(registry, &origin, &runs);
-        let place = reach.and_then(|reach| match Place::new(&named, &reach, all.clone(), machine) {
+        let place = reach.and_then(|reach| match ArtifactStore::new(&named, &reach, all.clone(), machine) {
             Ok(place) => Some(place),
             Err(why) => {
                 report.problems.push(SweepProblem { what: named.clone(), why });

@@ -13,7 +13,7 @@ use super::objects::{Machine, Objects};
 use crate::model::time::Timestamp;
 use crate::secrets::trust::{ArtifactLocation, NamedLocation};
 use crate::store::Error;
-use crate::store::object::{Bucket, BucketAddress, InvalidBucketAddress, Listed, system_time};
+use crate::store::object::{Bucket, BucketAddress, InvalidBucketAddress, ListedObject, system_time};
 
 /// What the pointer is called.
 const POINTER: &str = "_CURRENT";
@@ -21,7 +21,7 @@ const POINTER: &str = "_CURRENT";
 const MANIFESTS: &str = "manifests";
 
 /// What a place has below a path.
-pub(super) struct Found {
+pub(super) struct ObjectInfo {
     pub(super) path: String,
     pub(super) size: u64,
     /// When it was put, by the place's own clock.
@@ -30,7 +30,7 @@ pub(super) struct Found {
 
 /// Where artifacts are.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct ArtifactStore {
     objects: Arc<dyn Objects>,
     /// What is before every name; without slashes at its ends.
     prefix: String,
@@ -58,7 +58,7 @@ pub(super) enum Reach<'a> {
     Signed(Option<&'a BucketAddress>),
 }
 
-impl Place {
+impl ArtifactStore {
     /// The place that a record names, of which `trust` has decided that it may be used.
     pub(super) fn new(
         named: &str,
@@ -277,7 +277,7 @@ impl Place {
     /// The manifests that are there, by the run they say they are of.
     pub(super) async fn manifests(&self) -> Result<Vec<(String, String)>, Error> {
         let listed = self.objects.list_all(&self.key(MANIFESTS)).await?;
-        let of = |object: &Listed| {
+        let of = |object: &ListedObject| {
             let path = self.path(&object.key)?.to_owned();
             let name = path.split('/').find_map(|part| part.split_once("run_id=")).map(|(_, name)| name.to_owned())?;
             Some((name, path))
@@ -286,7 +286,7 @@ impl Place {
     }
 
     /// The next objects below a path behind the one before; none behind the last.
-    pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<Found>, Error> {
+    pub(super) async fn page(&self, below: &str, after: Option<&str>) -> Result<Vec<ObjectInfo>, Error> {
         let (prefix, after) = (self.key(below), after.map(|after| self.key(after)));
         let listed = match (&self.directory, &after) {
             (None, _) => self.objects.list_page(&prefix, after.as_deref()).await?,
@@ -297,7 +297,7 @@ impl Place {
         let mut links = HashMap::new();
         let found = listed.iter().filter_map(|object| Some((self.path(&object.key)?, object)));
         let here = found.filter(|(path, _)| self.is_really_below(path, &mut links));
-        let entry = |(path, object): (&str, &Listed)| Found {
+        let entry = |(path, object): (&str, &ListedObject)| ObjectInfo {
             path: path.to_owned(),
             size: object.size,
             modified: object.modified,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::location::Place;
+use super::location::ArtifactStore;
 use super::manifest::{ManifestNames, plainly};
 use crate::model::run::Run;
 use crate::store;
@@ -46,7 +46,7 @@ pub(super) fn manifests_by_run<'a>(
 
 /// What the manifests of a run name: those that its records name, and what is there that says it is of it.
 pub(super) async fn names(
-    place: &Place,
+    place: &ArtifactStore,
     run: &Run,
     references: &BTreeSet<&String>,
 ) -> Option<Result<ManifestNames, String>> {
@@ -65,7 +65,7 @@ pub(super) async fn names(
 
 /// What the manifests of a run name, if all of it is understood. `own` is where they are.
 pub(super) async fn understood(
-    place: &Place,
+    place: &ArtifactStore,
     run: &Run,
     own: &BTreeSet<String>,
     names: ManifestNames,
@@ -84,7 +84,7 @@ pub(super) async fn understood(
 /// What a manifest names in a plain tree. What is found of it there shows that its words are understood: a manifest that
 /// names nothing that is there may name what is there in other words, and then nothing may be deleted.
 async fn names_in_plain_tree(
-    place: &Place,
+    place: &ArtifactStore,
     tree: &str,
     own: &BTreeSet<String>,
     mut names: ManifestNames,

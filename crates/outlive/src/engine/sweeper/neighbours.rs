@@ -3,7 +3,7 @@
 //! A copied registry has the records of its original, and not what became of them since. So the registries at the place and
 //! above it are asked, except the one that is swept.
 
-use super::location::Place;
+use super::location::ArtifactStore;
 use super::naming::name_of;
 use super::records::name_in_key;
 use crate::model::id::RunId;
@@ -20,7 +20,7 @@ pub(super) struct Neighbours {
 }
 
 /// The records of other registries at a place in a bucket and above it. `own` is the registry that is swept.
-pub(super) async fn neighbours(place: &Place, own: Option<&BucketAddress>) -> Result<Neighbours, Error> {
+pub(super) async fn neighbours(place: &ArtifactStore, own: Option<&BucketAddress>) -> Result<Neighbours, Error> {
     let mut found = Neighbours::default();
     let Some((bucket, address)) = place.in_bucket() else { return Ok(found) };
     let own = own.filter(|own| own.is_same_bucket(address)).map(|own| (own.prefix.clone(), own.runs.clone()));

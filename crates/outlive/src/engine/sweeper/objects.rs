@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::model::owner::Identity;
 use crate::model::time::{Clock, SystemClock, Timestamp};
 use crate::store::Error;
-use crate::store::object::{Bucket, Listed, spawn};
+use crate::store::object::{Bucket, ListedObject, spawn};
 
 /// Where artifacts are: a bucket, a directory that is read as one, or what a simulation has instead.
 ///
@@ -25,10 +25,10 @@ pub(crate) trait Objects: Send + Sync {
     async fn has(&self, key: &str) -> Result<bool, Error>;
 
     /// Everything below a prefix.
-    async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error>;
+    async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, Error>;
 
     /// The next objects below a prefix, behind that name; none behind the last.
-    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Listed>, Error>;
+    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<ListedObject>, Error>;
 
     /// Deletes objects; answers with those that could not be.
     async fn delete(&self, keys: Vec<String>) -> Result<Vec<(String, Error)>, Error>;
@@ -50,12 +50,12 @@ impl Objects for Bucket {
         spawn(move || async move { Self::has(&bucket, &key).await }).await
     }
 
-    async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+    async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, Error> {
         let (bucket, prefix) = (self.clone(), prefix.to_owned());
         spawn(move || async move { Self::list_all(&bucket, &prefix).await }).await
     }
 
-    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Listed>, Error> {
+    async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<ListedObject>, Error> {
         let (bucket, prefix, after) = (self.clone(), prefix.to_owned(), after.map(str::to_owned));
         spawn(move || async move { Self::list_page(&bucket, &prefix, after.as_deref()).await }).await
     }

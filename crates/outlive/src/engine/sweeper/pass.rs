@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::forget::{Sight, forget, forgettable};
 use super::grounds::{Ground, grounds};
-use super::location::{Found, Place};
+use super::location::{ArtifactStore, ObjectInfo};
 use super::manifest::{ManifestNames, plainly};
 use super::naming::{manifests_by_run, may_name, name_of, names, understood};
 use super::neighbours::neighbours;
@@ -143,7 +143,7 @@ pub(super) struct Subject {
 pub(super) struct Pass<'a> {
     pub(super) machine: &'a Machine,
     pub(super) registry: &'a Registry,
-    pub(super) place: Place,
+    pub(super) place: ArtifactStore,
     /// What the trees of its runs are in.
     shards: String,
     spare: &'a SweepPolicy,
@@ -320,8 +320,8 @@ impl<'a> Pass<'a> {
         self.delete_batch().await
     }
 
-    async fn look(&mut self, found: Found, dry_run: bool) -> Result<(), store::Error> {
-        let Found { path, size, modified } = found;
+    async fn look(&mut self, found: ObjectInfo, dry_run: bool) -> Result<(), store::Error> {
+        let ObjectInfo { path, size, modified } = found;
         let below = path.strip_prefix(&self.shards).and_then(|rest| rest.strip_prefix('/'));
         let found = below.and_then(|below| below.strip_prefix("run_id=")).and_then(|rest| rest.split_once('/'));
         let Some((name, within)) = found else { return Ok(()) };

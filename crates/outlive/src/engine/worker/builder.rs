@@ -33,7 +33,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long handlers may take to stop once they are asked to.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// The builder of a worker.
+/// A worker under construction, from [`Worker::builder`](crate::Worker::builder): handlers, concurrency and grace.
+/// [`WorkerBuilder::run_until`] is what a service calls last.
 #[must_use]
 pub struct WorkerBuilder {
     registry: Registry,
@@ -130,7 +131,7 @@ impl WorkerBuilder {
         }
     }
 
-    /// Does up to so many runs at a time. One, if it is not said.
+    /// Executes up to so many runs at a time; one by default.
     pub fn concurrency(self, slots: usize) -> Self {
         Self { slots, ..self }
     }
@@ -180,7 +181,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Has runs of a kind done by an async function, on the tokio runtime that [`WorkerBuilder::start`] is called in. What it
+    /// Executes runs of a kind with an async function, on the tokio runtime that [`WorkerBuilder::start`] is called in. What it
     /// returns becomes the run's result; an error or a panic is recorded as a failure.
     ///
     /// The function is this program's own; its input may come from any writer of the registry. An input that cannot be
@@ -200,7 +201,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Has runs of a kind done by a function that may block, on a thread of the worker. As [`WorkerBuilder::handle`] otherwise.
+    /// Executes runs of a kind with a function that may block, on a thread of the worker. As [`WorkerBuilder::handle`] otherwise.
     pub fn handle_blocking<D: IntoDone>(
         mut self,
         kind: impl Into<String>,
@@ -259,8 +260,8 @@ impl WorkerBuilder {
     pub fn start(self) -> Result<Worker, Error> {
         let slots = self.slots;
         let (mut worker, order) = self.assemble()?;
-        let tidying = order.clone();
-        worker.chores = Some(spawn("outlive-chores", move || maintenance::look_after(&tidying))?);
+        let maintaining = order.clone();
+        worker.maintenance = Some(spawn("outlive-maint", move || maintenance::look_after(&maintaining))?);
         // While one waits for the store, another prepares the next writes. A limit of a kind is counted by one alone.
         for _ in 0..if slots >= MANY && !order.floor.limits_kinds() { 2 } else { 1 } {
             worker.finishers.push(finisher(&order)?);
@@ -326,11 +327,11 @@ impl WorkerBuilder {
             on_error,
             on_end,
         });
-        if let Err(error) = pollster::block_on(registry.come(times.lease)) {
+        if let Err(error) = pollster::block_on(registry.register_worker(times.lease)) {
             order.survived(&error);
         }
         let woken = floor.clone();
-        let listening = registry.hear(move || woken.wake());
+        let listening = registry.subscribe(move || woken.wake());
         let mut worker = Worker {
             floor: floor.clone(),
             registry,
@@ -340,7 +341,7 @@ impl WorkerBuilder {
             last_grace,
             slots: Vec::new(),
             claimers: Vec::new(),
-            chores: None,
+            maintenance: None,
             finishers: Vec::new(),
         };
         let handlers = Arc::new(Handlers { by_kind: handlers, runtime, on_start });

@@ -25,15 +25,15 @@ const FAILURES: Backoff = Backoff::new(Duration::from_millis(100), Duration::fro
 /// Claims until the worker is to end.
 pub(super) fn claim(order: &WorkerContext) {
     let mut claimer = Claimer::new(order);
-    let mut patience = Duration::ZERO;
-    while let Some(room) = order.floor.wait_for_room(patience, BATCH) {
+    let mut timeout = Duration::ZERO;
+    while let Some(room) = order.floor.wait_for_room(timeout, BATCH) {
         if room == 0 {
             // Another was quicker.
             continue;
         }
-        patience = match pollster::block_on(claimer.step(room)) {
-            Next::Poll(patience) => patience,
-            Next::Retry(pause) => {
+        timeout = match pollster::block_on(claimer.step(room)) {
+            NextClaim::Poll(timeout) => timeout,
+            NextClaim::Retry(pause) => {
                 order.floor.pause(pause);
                 Duration::ZERO
             }
@@ -53,7 +53,7 @@ pub(super) fn claim_one(order: &WorkerContext) -> Result<Option<RunId>, Error> {
 
 /// When the next claim is made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Next {
+pub(crate) enum NextClaim {
     /// After this time, or as soon as a notification says that there is work.
     Poll(Duration),
     /// After this time: the store has failed.
@@ -74,13 +74,13 @@ impl<'a> Claimer<'a> {
     }
 
     /// Claims up to `room` runs. Answers with when to claim again.
-    pub(crate) async fn step(&mut self, room: usize) -> Next {
+    pub(crate) async fn step(&mut self, room: usize) -> NextClaim {
         match self.claim(room).await {
-            Ok(true) => Next::Poll(Duration::ZERO),
-            Ok(false) => Next::Poll(self.order.spread(self.order.times.poll_every)),
+            Ok(true) => NextClaim::Poll(Duration::ZERO),
+            Ok(false) => NextClaim::Poll(self.order.spread(self.order.times.poll_every)),
             Err(error) => {
                 self.order.survived(&error);
-                Next::Retry(self.order.spread(self.failures.pause()))
+                NextClaim::Retry(self.order.spread(self.failures.pause()))
             }
         }
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::WorkerContext;
-use super::dispatcher::{Ended, Tally};
-use super::task::{Answer, Task};
+use super::dispatcher::{PendingEnd, Tally};
+use super::task::{Task, TaskOutcome};
 use crate::error::{Code, Error};
+use crate::lifecycle::Outcome;
 use crate::lifecycle::OwnerEnd;
-use crate::lifecycle::Verdict;
 use crate::model::id::Stamp;
 use crate::model::run::{Interruption, Run, State};
 use crate::ownership::Stop;
@@ -55,7 +55,7 @@ struct Suspending {
 pub(crate) struct Batch<'a> {
     order: &'a WorkerContext,
     count: usize,
-    ends: std::vec::IntoIter<Ended>,
+    ends: std::vec::IntoIter<PendingEnd>,
     suspending: Option<Suspending>,
     ready: Vec<Ready>,
     /// How often their write was tried.
@@ -68,7 +68,7 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(order: &'a WorkerContext, ends: Vec<Ended>) -> Self {
+    pub(crate) fn new(order: &'a WorkerContext, ends: Vec<PendingEnd>) -> Self {
         Self {
             order,
             count: ends.len(),
@@ -117,17 +117,17 @@ impl<'a> Batch<'a> {
         });
     }
 
-    async fn prepare(&mut self, Ended { task, answer }: Ended) {
+    async fn prepare(&mut self, PendingEnd { task, answer }: PendingEnd) {
         if task.handle.stop_requested() == Some(Stop::Lost) {
             task.handle.close();
             self.tally.lost += 1;
             return;
         }
         match answer {
-            Answer::Suspend(reason) => self.suspending = Some(Suspending { task, reason, tries: 0 }),
-            Answer::End(end) => {
+            TaskOutcome::Suspend(reason) => self.suspending = Some(Suspending { task, reason, tries: 0 }),
+            TaskOutcome::End(end) => {
                 let end = masking::end(self.order.registry.redactor(), end);
-                match task.handle.ending(&end, Stamp::draw(self.order.registry.entropy())) {
+                match task.handle.ending(&end, None, Stamp::draw(self.order.registry.entropy())) {
                     Some(write) => self.ready.push(Ready { task, end, write }),
                     None => self.alone(&task, end).await,
                 }
@@ -197,9 +197,9 @@ impl<'a> Batch<'a> {
 
     fn count(&mut self, end: &OwnerEnd) {
         match end {
-            OwnerEnd::Finished(Verdict::Succeeded { .. }) => self.tally.succeeded += 1,
-            OwnerEnd::Finished(Verdict::Failed { .. }) => self.tally.failed += 1,
-            OwnerEnd::Finished(Verdict::Cancelled) | OwnerEnd::Interrupted(_) => self.tally.stopped += 1,
+            OwnerEnd::Finished(Outcome::Succeeded { .. }) => self.tally.succeeded += 1,
+            OwnerEnd::Finished(Outcome::Failed { .. }) => self.tally.failed += 1,
+            OwnerEnd::Finished(Outcome::Cancelled) | OwnerEnd::Interrupted(_) => self.tally.stopped += 1,
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> Batch<'a> {
     async fn alone(&mut self, task: &Task, mut end: OwnerEnd) {
         loop {
             self.tally.commits += 1;
-            match task.handle.end_shared(None, end.clone(), None).await {
+            match task.handle.end(None, end.clone(), None).await {
                 Ok(Persisted::Committed) => {
                     self.count(&end);
                     let run = task.handle.run();
@@ -221,7 +221,7 @@ impl<'a> Batch<'a> {
                 }
                 Ok(Persisted::Spooled) => return self.tally.later += 1,
                 // The store has no cancel request for it.
-                Err(_) if end == OwnerEnd::Finished(Verdict::Cancelled) => {
+                Err(_) if end == OwnerEnd::Finished(Outcome::Cancelled) => {
                     end = OwnerEnd::Interrupted(Interruption { signal: None, reason: "it stopped".into() });
                 }
                 Err(error) => {

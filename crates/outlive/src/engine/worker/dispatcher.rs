@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::task::{Answer, Task};
+use super::task::{Task, TaskOutcome};
 use crate::model::id::{Epoch, RunId};
 use crate::model::time::{Clock, SystemClock};
 use crate::util::sync::lock;
@@ -31,7 +31,8 @@ pub(super) enum Stage {
     Over,
 }
 
-/// What a worker has done.
+/// What a worker has done so far, from [`Worker::tally`](crate::Worker::tally) and
+/// [`WorkerBuilder::run_until`](crate::WorkerBuilder::run_until). For metrics and the last line of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Tally {
@@ -66,18 +67,18 @@ pub struct Tally {
 }
 
 /// An end that waits to be recorded.
-pub(crate) struct Ended {
+pub(crate) struct PendingEnd {
     pub(super) task: Arc<Task>,
-    pub(super) answer: Answer,
+    pub(super) answer: TaskOutcome,
 }
 
 #[derive(Default)]
-struct State {
+struct DispatcherState {
     stage: Stage,
     /// Claimed and not begun.
     queue: VecDeque<Arc<Task>>,
     running: BTreeMap<(RunId, Epoch), Arc<Task>>,
-    ends: Vec<Ended>,
+    ends: Vec<PendingEnd>,
     /// Ends that are being written.
     writing: usize,
     /// Runs that are being claimed, at most.
@@ -102,7 +103,7 @@ pub(crate) struct Dispatcher {
     slots: usize,
     slots_of: BTreeMap<String, usize>,
     prefetch: usize,
-    state: Mutex<State>,
+    state: Mutex<DispatcherState>,
     /// There is something to begin.
     work: Condvar,
     /// There is room, or a reason to look for work.
@@ -142,7 +143,7 @@ impl Dispatcher {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DispatcherState> {
         lock(&self.state)
     }
 
@@ -178,7 +179,7 @@ impl Dispatcher {
     /// Waits until what was claimed is done, and its end recorded or left to the heartbeat thread.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn wait_until_recorded(&self) {
-        let busy = |state: &mut State| {
+        let busy = |state: &mut DispatcherState| {
             !(state.queue.is_empty() && state.running.is_empty() && state.ends.is_empty() && state.writing == 0)
         };
         let mut state = self.state();
@@ -188,7 +189,7 @@ impl Dispatcher {
     }
 
     /// Releases the state, and wakes the threads that wait for what it has become.
-    fn call(&self, mut state: MutexGuard<'_, State>) {
+    fn call(&self, mut state: MutexGuard<'_, DispatcherState>) {
         // A slot that has come calls the next: where work is short, few wake.
         let can_begin = self.can_begin(&state);
         let work = can_begin && state.idle > 0 && !state.is_called;
@@ -225,11 +226,11 @@ impl Dispatcher {
     }
 
     /// Whether a task can be begun: one is prefetched for a slot, and not beside it.
-    fn can_begin(&self, state: &State) -> bool {
+    fn can_begin(&self, state: &DispatcherState) -> bool {
         !state.queue.is_empty() && state.running.len() < self.slots
     }
 
-    fn free(&self, state: &State) -> usize {
+    fn free(&self, state: &DispatcherState) -> usize {
         if state.ends.len() + state.writing > ENDS.max(ENDS_PER_SLOT * self.slots) {
             return 0;
         }
@@ -252,12 +253,12 @@ impl Dispatcher {
         free
     }
 
-    /// Waits until there is room and a reason to claim: `patience` is over, or a notification says that there is work. Answers
+    /// Waits until there is room and a reason to claim: `timeout` is over, or a notification says that there is work. Answers
     /// with how many may be claimed, up to `limit`; `None` while draining. The caller must report back with what came of
     /// it.
-    pub(super) fn wait_for_room(&self, patience: Duration, limit: usize) -> Option<usize> {
+    pub(super) fn wait_for_room(&self, timeout: Duration, limit: usize) -> Option<usize> {
         // Threads wait in real time, whatever clock the registry goes by.
-        let deadline = SystemClock.awake() + patience;
+        let deadline = SystemClock.awake() + timeout;
         let mut state = self.state();
         loop {
             if state.stage > Stage::Working {
@@ -274,14 +275,14 @@ impl Dispatcher {
                 break;
             }
         }
-        let few = |state: &mut State| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
+        let few = |state: &mut DispatcherState| state.stage == Stage::Working && self.free(state) * 2 < self.slots;
         // No thread wakes it: what becomes free in the meantime is there when it is over.
         let linger = self.room.wait_timeout_while(state, LINGER, few);
         self.take_room(&mut linger.unwrap_or_else(PoisonError::into_inner).0, limit)
     }
 
     /// How many may be claimed, up to `limit`; `None` while draining.
-    fn take_room(&self, state: &mut State, limit: usize) -> Option<usize> {
+    fn take_room(&self, state: &mut DispatcherState, limit: usize) -> Option<usize> {
         state.look = false;
         let room = Some(self.free(state).min(limit)).filter(|_| state.stage == Stage::Working)?;
         state.claiming += room;
@@ -309,16 +310,16 @@ impl Dispatcher {
         self.call(state);
     }
 
-    /// Waits as long as the worker works, for at most `patience`. Answers whether it still does.
-    pub(super) fn pause(&self, patience: Duration) -> bool {
-        let works = |state: &mut State| state.stage == Stage::Working;
-        let paused = self.over.wait_timeout_while(self.state(), patience, works);
+    /// Waits as long as the worker works, for at most `timeout`. Answers whether it still does.
+    pub(super) fn pause(&self, timeout: Duration) -> bool {
+        let works = |state: &mut DispatcherState| state.stage == Stage::Working;
+        let paused = self.over.wait_timeout_while(self.state(), timeout, works);
         paused.unwrap_or_else(PoisonError::into_inner).0.stage == Stage::Working
     }
 
     /// The next task for a slot; none once there will be none.
     pub(super) fn next(&self) -> Option<Arc<Task>> {
-        let idle = |state: &mut State| !self.can_begin(state) && state.stage == Stage::Working;
+        let idle = |state: &mut DispatcherState| !self.can_begin(state) && state.stage == Stage::Working;
         let mut state = self.state();
         if idle(&mut state) {
             state.idle += 1;
@@ -338,7 +339,7 @@ impl Dispatcher {
         if self.can_begin(&state) { self.begin(state) } else { None }
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>) -> Option<Arc<Task>> {
+    fn begin(&self, mut state: MutexGuard<'_, DispatcherState>) -> Option<Arc<Task>> {
         if state.stage > Stage::Working {
             return None;
         }
@@ -362,17 +363,17 @@ impl Dispatcher {
     }
 
     /// Records how a task ended. The first report wins.
-    pub(super) fn end(&self, task: Arc<Task>, answer: Answer) {
+    pub(super) fn end(&self, task: Arc<Task>, answer: TaskOutcome) {
         let mut state = self.state();
         if task.ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        state.ends.push(Ended { task, answer });
+        state.ends.push(PendingEnd { task, answer });
         self.call(state);
     }
 
     /// A handler has returned.
-    pub(crate) fn returned(&self, task: &Arc<Task>, answer: Answer) {
+    pub(crate) fn returned(&self, task: &Arc<Task>, answer: TaskOutcome) {
         let claim = (task.handle.id(), task.handle.fence().epoch);
         let was_limited = self.slots_of.contains_key(&task.handle.spec().kind);
         let mut state = self.state();
@@ -383,7 +384,7 @@ impl Dispatcher {
         state.running.remove(&claim);
         state.tally.running = state.running.len();
         if is_first {
-            state.ends.push(Ended { task: task.clone(), answer });
+            state.ends.push(PendingEnd { task: task.clone(), answer });
         }
         self.call(state);
         if was_limited {
@@ -392,8 +393,8 @@ impl Dispatcher {
     }
 
     /// All ends that wait, up to `limit`; none once there will be none.
-    pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<Ended>> {
-        let nothing = |state: &mut State| state.ends.is_empty() && state.stage < Stage::Over;
+    pub(super) fn take_ends(&self, limit: usize) -> Option<Vec<PendingEnd>> {
+        let nothing = |state: &mut DispatcherState| state.ends.is_empty() && state.stage < Stage::Over;
         let mut state = self.state();
         state.await_end += 1;
         state = wait_while(&self.ended, state, nothing);
@@ -403,11 +404,11 @@ impl Dispatcher {
 
     /// As [`Dispatcher::take_ends`], for a caller that waits by itself: none while none waits.
     #[cfg(all(any(test, feature = "testing"), feature = "object"))]
-    pub(crate) fn try_ends(&self, limit: usize) -> Option<Vec<Ended>> {
+    pub(crate) fn try_ends(&self, limit: usize) -> Option<Vec<PendingEnd>> {
         Self::take_waiting(&mut self.state(), limit)
     }
 
-    fn take_waiting(state: &mut State, limit: usize) -> Option<Vec<Ended>> {
+    fn take_waiting(state: &mut DispatcherState, limit: usize) -> Option<Vec<PendingEnd>> {
         if state.ends.is_empty() {
             return None;
         }
@@ -428,30 +429,34 @@ impl Dispatcher {
         self.state().running.is_empty()
     }
 
-    /// Waits until no handler is at work, for at most `patience`. Answers whether none is.
-    pub(super) fn wait_idle(&self, patience: Duration) -> bool {
-        let busy = |state: &mut State| !state.running.is_empty();
+    /// Waits until no handler is at work, for at most `timeout`. Answers whether none is.
+    pub(super) fn wait_idle(&self, timeout: Duration) -> bool {
+        let busy = |state: &mut DispatcherState| !state.running.is_empty();
         let mut state = self.state();
         state.watchers += 1;
-        let waited = self.done.wait_timeout_while(state, patience, busy);
+        let waited = self.done.wait_timeout_while(state, timeout, busy);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.watchers -= 1;
         state.running.is_empty()
     }
 }
 
-fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+fn wait<'a>(condvar: &Condvar, state: MutexGuard<'a, DispatcherState>) -> MutexGuard<'a, DispatcherState> {
     condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wait_while<'a>(
     condvar: &Condvar,
-    state: MutexGuard<'a, State>,
-    so: impl FnMut(&mut State) -> bool,
-) -> MutexGuard<'a, State> {
+    state: MutexGuard<'a, DispatcherState>,
+    so: impl FnMut(&mut DispatcherState) -> bool,
+) -> MutexGuard<'a, DispatcherState> {
     condvar.wait_while(state, so).unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wait_timeout<'a>(condvar: &Condvar, state: MutexGuard<'a, State>, left: Duration) -> MutexGuard<'a, State> {
+fn wait_timeout<'a>(
+    condvar: &Condvar,
+    state: MutexGuard<'a, DispatcherState>,
+    left: Duration,
+) -> MutexGuard<'a, DispatcherState> {
     condvar.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
 }

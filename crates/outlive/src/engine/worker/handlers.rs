@@ -19,7 +19,7 @@ use super::OnStart;
 use super::dispatcher::Dispatcher;
 use super::job::{BlockingJob, Job};
 use super::outcome::{Done, Failed, IntoDone};
-use super::task::{Answer, Task};
+use super::task::{Task, TaskOutcome};
 use crate::model::run::TraceParent;
 
 type Returned = Result<Done, Failed>;
@@ -98,23 +98,23 @@ impl Handlers {
 }
 
 /// Reports that a handler has returned, also where its future was dropped instead.
-struct Report {
+struct ReturnGuard {
     floor: Arc<Dispatcher>,
     task: Arc<Task>,
-    answer: Option<Answer>,
+    answer: Option<TaskOutcome>,
 }
 
-impl Report {
+impl ReturnGuard {
     fn say(mut self, returned: Returned) {
         self.answer = Some(self.task.answer(returned));
     }
 }
 
-impl Drop for Report {
+impl Drop for ReturnGuard {
     fn drop(&mut self) {
         let answer = self.answer.take();
         let answer =
-            answer.unwrap_or_else(|| Answer::interrupted("its worker was stopped, and its handler was not done"));
+            answer.unwrap_or_else(|| TaskOutcome::interrupted("its worker was stopped, and its handler was not done"));
         self.floor.returned(&self.task, answer);
     }
 }
@@ -126,7 +126,7 @@ fn spawn(
     handler: &(dyn Fn(Arc<Task>) -> Returning + Send + Sync),
 ) {
     let mut work = handler(task.clone());
-    let report = Report { floor: floor.clone(), task: task.clone(), answer: None };
+    let report = ReturnGuard { floor: floor.clone(), task: task.clone(), answer: None };
     let spawned = runtime.spawn(Instrument::in_current_span(async move {
         let polled = poll_fn(|context| {
             let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));

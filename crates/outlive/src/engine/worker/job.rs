@@ -24,7 +24,8 @@ fn read_input<I: DeserializeOwned>(task: &Task) -> Result<I, Failed> {
         .map_err(|error| Failed::new("input", format!("its input cannot be read: {error}")))
 }
 
-/// What every handler can ask of its run.
+/// What async and blocking handlers can ask of their run. [`Job`](crate::Job) and [`BlockingJob`](crate::BlockingJob)
+/// dereference to it.
 pub struct JobRun {
     task: Arc<Task>,
 }
@@ -61,7 +62,8 @@ impl JobRun {
     }
 }
 
-/// A run in the hands of an async handler, with its input.
+/// The run that an async handler executes, with its input. For
+/// [`WorkerBuilder::handle`](crate::WorkerBuilder::handle); `Worker` has an example.
 pub struct Job<I = Value> {
     /// What the run was enqueued with.
     pub input: I,
@@ -102,6 +104,12 @@ impl<I> Job<I> {
         self.task.handle.post_progress(progress)
     }
 
+    /// Writes the progress that waits for its second. Durable when this returns. For a last word before the handler waits
+    /// for long: the end of the run writes it anyway.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.task.handle.flush().await
+    }
+
     /// Keeps what the next attempt is to be handed. Durable when this returns.
     pub async fn set_checkpoint(&self, checkpoint: Value) -> Result<(), Error> {
         self.task.handle.set_checkpoint(checkpoint).await
@@ -113,7 +121,9 @@ impl<I> Job<I> {
     }
 }
 
-/// A run in the hands of a handler that may block.
+/// The run that a blocking handler executes. For
+/// [`WorkerBuilder::handle_blocking`](crate::WorkerBuilder::handle_blocking): work that computes or calls blocking
+/// libraries.
 pub struct BlockingJob(JobRun);
 
 impl Deref for BlockingJob {
@@ -140,12 +150,12 @@ impl BlockingJob {
         read_input(&self.task)
     }
 
-    /// Waits for a reason to stop, for at most `patience`.
+    /// Waits for a reason to stop, for at most `timeout`.
     ///
     /// A handler that has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when it runs
     /// for longer than its policy allows, and what its handler answers later is refused.
-    pub fn wait_for_stop(&self, patience: Duration) -> Option<StopReason> {
-        self.task.wait_for_stop(patience)
+    pub fn wait_for_stop(&self, timeout: Duration) -> Option<StopReason> {
+        self.task.wait_for_stop(timeout)
     }
 
     /// Says how far the work is.

@@ -10,22 +10,22 @@ use crate::model::time::{Clock, SystemClock};
 
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &WorkerContext) {
-    let mut chores = Chores::new(order);
+    let mut maintenance = WorkerMaintenance::new(order);
     while order.floor.pause(order.spread(order.times.reap_every)) {
-        if let Err(error) = pollster::block_on(chores.pass(SystemClock.awake())) {
+        if let Err(error) = pollster::block_on(maintenance.pass(SystemClock.awake())) {
             order.survived(&error);
         }
     }
 }
 
 /// What a worker does now and then for all of the registry, one pass after the other.
-pub(crate) struct Chores<'a> {
+pub(crate) struct WorkerMaintenance<'a> {
     order: &'a WorkerContext,
     maintenance: Maintenance,
     next_release: Duration,
 }
 
-impl<'a> Chores<'a> {
+impl<'a> WorkerMaintenance<'a> {
     pub(crate) fn new(order: &'a WorkerContext) -> Self {
         Self { order, maintenance: Maintenance::new(order.registry.worker()), next_release: Duration::ZERO }
     }

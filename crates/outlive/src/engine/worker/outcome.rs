@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::model::run::{DEPTH_LIMIT, DOCUMENT_LIMIT, is_deeper};
 
-/// How a job came out that has not failed.
+/// What a handler returns that is not a failure. A handler that always succeeds returns its result instead; one that
+/// may stop or wait returns this.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Done {
@@ -19,7 +20,8 @@ pub enum Done {
     Stopped,
 }
 
-/// How a job failed.
+/// A failure that a handler returns: a class that [`Retry::permanent`](crate::Retry) can name, and a message for
+/// people. `?` makes one of any error, with the class `error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
     /// A class that a policy can name.

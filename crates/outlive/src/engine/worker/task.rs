@@ -9,14 +9,15 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::outcome::{Done, Failed};
-use crate::lifecycle::{OwnerEnd, Verdict};
+use crate::lifecycle::{Outcome, OwnerEnd};
 use crate::model::run::Interruption;
 use crate::model::time::{Clock, SystemClock};
 use crate::ownership::Stop;
 use crate::ownership::handle::RunHandle;
 use crate::util::sync::lock;
 
-/// Why a handler should stop.
+/// Why a handler should stop, from [`Job::stopped`](crate::Job::stopped). It then returns
+/// [`Done::Stopped`](crate::Done::Stopped), whatever the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
@@ -27,12 +28,12 @@ pub enum StopReason {
 }
 
 /// What is to be recorded of a task.
-pub(crate) enum Answer {
+pub(crate) enum TaskOutcome {
     End(OwnerEnd),
     Suspend(String),
 }
 
-impl Answer {
+impl TaskOutcome {
     /// The attempt is over without its handler having said how.
     pub(super) fn interrupted(reason: &str) -> Self {
         Self::End(OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() }))
@@ -118,10 +119,10 @@ impl Task {
         });
     }
 
-    /// Blocks until there is a reason to stop, for at most `patience`.
-    pub(super) fn wait_for_stop(&self, patience: Duration) -> Option<StopReason> {
+    /// Blocks until there is a reason to stop, for at most `timeout`.
+    pub(super) fn wait_for_stop(&self, timeout: Duration) -> Option<StopReason> {
         self.watch();
-        let deadline = SystemClock.awake() + patience;
+        let deadline = SystemClock.awake() + timeout;
         let mut state = lock(&self.signal.state);
         loop {
             let left = deadline.saturating_sub(SystemClock.awake());
@@ -148,26 +149,26 @@ impl Task {
     }
 
     /// What is recorded of a handler that returned so.
-    pub(crate) fn answer(&self, returned: Result<Done, Failed>) -> Answer {
+    pub(crate) fn answer(&self, returned: Result<Done, Failed>) -> TaskOutcome {
         let failed = |failed: Failed| {
             let Failed { error_type, error_message } = failed;
-            Answer::End(OwnerEnd::Finished(Verdict::Failed { error_type, error_message }))
+            TaskOutcome::End(OwnerEnd::Finished(Outcome::Failed { error_type, error_message }))
         };
         match returned {
-            Ok(Done::Suspended(reason)) => Answer::Suspend(reason),
-            Ok(Done::Succeeded(Value::Null)) => Answer::End(OwnerEnd::Finished(Verdict::SUCCEEDED)),
+            Ok(Done::Suspended(reason)) => TaskOutcome::Suspend(reason),
+            Ok(Done::Succeeded(Value::Null)) => TaskOutcome::End(OwnerEnd::Finished(Outcome::SUCCEEDED)),
             Ok(Done::Succeeded(result)) => {
-                Answer::End(OwnerEnd::Finished(Verdict::Succeeded { result: Some(Arc::new(result)) }))
+                TaskOutcome::End(OwnerEnd::Finished(Outcome::Succeeded { result: Some(Arc::new(result)) }))
             }
             Err(error) => failed(error),
             Ok(Done::Stopped) => match self.stop_reason() {
-                Some(StopReason::Run(Stop::Cancelled(_))) => Answer::End(OwnerEnd::Finished(Verdict::Cancelled)),
+                Some(StopReason::Run(Stop::Cancelled(_))) => TaskOutcome::End(OwnerEnd::Finished(Outcome::Cancelled)),
                 Some(StopReason::Run(Stop::TimedOut)) => {
                     failed(Failed::new("timeout", "it ran for longer than its timeout"))
                 }
-                Some(StopReason::Run(Stop::LeaseOver)) => Answer::interrupted("its registry could not be reached"),
-                Some(StopReason::WorkerEnds) => Answer::interrupted("its worker was asked to end"),
-                Some(StopReason::Run(Stop::Lost)) | None => Answer::interrupted("it stopped"),
+                Some(StopReason::Run(Stop::LeaseOver)) => TaskOutcome::interrupted("its registry could not be reached"),
+                Some(StopReason::WorkerEnds) => TaskOutcome::interrupted("its worker was asked to end"),
+                Some(StopReason::Run(Stop::Lost)) | None => TaskOutcome::interrupted("it stopped"),
             },
         }
     }

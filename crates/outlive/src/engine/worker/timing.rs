@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::model::policy::{InvalidPolicy, Lease};
 use crate::model::time::show_duration;
 
-/// Times that hold together.
+/// How often a worker beats, looks for silent workers and looks for work, for
+/// [`WorkerBuilder::times`](crate::WorkerBuilder::times). Shorter times find deaths sooner and cost more writes.
 ///
 /// From the death of a worker to the claim of its runs by another it takes at most the lease, one look for silent workers,
 /// and the claim itself.

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use crate::model::time::{millis, show_duration};
 
-/// A key: at most `limit` runs hold it at a time.
+/// A name that at most `limit` runs hold at a time. Push one to [`Spec::keys`](crate::Spec::keys) for a lock, a
+/// limit, a rate, or a run that must be the only one of its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// What is shared.
@@ -22,7 +23,7 @@ pub struct Key {
     pub hold: Hold,
 }
 
-/// For how long a run holds a key.
+/// How long a run holds a [`Key`](crate::Key). The constructors of `Key` choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {

@@ -11,7 +11,8 @@ use crate::model::id::RunId;
 /// The longest prefix, template or id, in bytes.
 const LIMIT: usize = 1_024;
 
-/// Where the artifacts of a run are, as writers that share a bucket say it.
+/// Where the artifacts of a run are. For writers that share a bucket, whose artifacts a sweeper may delete (feature
+/// `object`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The place below which everything of the writer is: `s3://bucket/prefix`, or a directory.

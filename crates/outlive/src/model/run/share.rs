@@ -13,7 +13,8 @@ use crate::model::time::Timestamp;
 /// The highest weight.
 pub const HEAVIEST: u32 = 1_000;
 
-/// The share that a run counts against.
+/// The tenant that a run counts against, in [`Spec::share`](crate::Spec::share). For workers that serve tenants in
+/// turn, however much each enqueues.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
     /// The tenant, team or customer that the work is for.

@@ -17,7 +17,8 @@ use crate::model::step;
 use crate::model::time::Timestamp;
 use crate::redact::Redactor;
 
-/// What is to be done, and under which promises. Written once.
+/// What is to be done, and under which promises. Made by [`Registry::spec`](crate::Registry::spec), changed, then
+/// started or enqueued; never changed afterwards.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// What people call it. Need not be unique; the newest bearer is meant.
@@ -274,7 +275,7 @@ pub struct After {
     pub release: Release,
 }
 
-/// Which end of a run lets those go on that wait for it.
+/// Which end of a run releases those that wait for it, for [`Planned::after`](crate::Planned::after).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Release {

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The eight words for how a run stands.
+/// The eight states by name, for filters, lists and comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(description = "The eight words for how a run stands."))]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
     /// Waiting to be claimed.

@@ -14,13 +14,15 @@ use crate::model::id::{Epoch, RunId};
 use crate::model::time::Timestamp;
 
 #[derive(Deserialize)]
-struct Stored {
+struct StoredRun {
     id: RunId,
     spec: Arc<Spec>,
     #[serde(default)]
     signature: Option<String>,
     epoch: Epoch,
     attempt: u32,
+    #[serde(default)]
+    priority: Option<i32>,
     #[serde(default)]
     pending: Option<Pending>,
     #[serde(default)]
@@ -61,7 +63,7 @@ struct Stored {
 
 impl<'de> Deserialize<'de> for Run {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let stored = Stored::deserialize(deserializer)?;
+        let stored = StoredRun::deserialize(deserializer)?;
         let state = match (stored.pending, stored.running, stored.suspended, stored.ended) {
             (Some(pending), None, None, None) => State::Pending(pending),
             (None, Some(running), None, None) => State::Running(running),
@@ -77,6 +79,7 @@ impl<'de> Deserialize<'de> for Run {
             epoch: stored.epoch,
             attempt: stored.attempt,
             state,
+            priority: stored.priority,
             cancel: stored.cancel,
             progress: stored.progress,
             usage: stored.usage,

@@ -67,6 +67,8 @@ struct Stored {
     spec: Spec,
     attempt: u32,
     #[serde(default)]
+    priority: Option<i32>,
+    #[serde(default)]
     ended: Option<Ending>,
     #[serde(default)]
     pending: Option<Pending>,
@@ -93,7 +95,7 @@ struct Spec {
     #[serde(default)]
     keys: Option<IgnoredAny>,
     #[serde(default)]
-    step: Option<Step>,
+    step: Option<StepSummary>,
 }
 
 /// Whatever it says but since when it waits, it waits for.
@@ -113,7 +115,7 @@ struct Command {
 }
 
 #[derive(Deserialize)]
-struct Step {
+struct StepSummary {
     name: String,
     #[serde(default)]
     replays: Option<RunId>,
@@ -176,7 +178,8 @@ impl TryFrom<Stored> for RunSummary {
         if !is_final && !stored.waits_plainly() {
             return Err("its record alone does not tell how it stands");
         }
-        let Stored { id, spec, attempt, ended, pending: _, progress, usage, created_at, archived, copied: _ } = stored;
+        let Stored { id, spec, attempt, priority, ended, pending: _, progress, usage, created_at, archived, copied: _ } =
+            stored;
         let (step, replays) = spec.step.map_or((None, None), |step| (Some(step.name), step.replays));
         let end = ended.map(|ended| SummaryEnd {
             how: ended.how,
@@ -189,7 +192,7 @@ impl TryFrom<Stored> for RunSummary {
             name: spec.name,
             kind: spec.kind,
             argv: spec.command.map(|command| command.argv),
-            priority: spec.priority,
+            priority: priority.unwrap_or(spec.priority),
             step,
             replays,
             attempt,

@@ -12,19 +12,19 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// A field: its name, its range, and the words for its numbers from the first one on.
-struct Field {
+struct CronField {
     name: &'static str,
     first: u8,
     last: u8,
     words: &'static [&'static str],
 }
 
-const MINUTE: Field = Field { name: "minute", first: 0, last: 59, words: &[] };
-const HOUR: Field = Field { name: "hour", first: 0, last: 23, words: &[] };
-const DAY: Field = Field { name: "day of the month", first: 1, last: 31, words: &[] };
-const MONTH: Field = Field { name: "month", first: 1, last: 12, words: &MONTHS };
+const MINUTE: CronField = CronField { name: "minute", first: 0, last: 59, words: &[] };
+const HOUR: CronField = CronField { name: "hour", first: 0, last: 23, words: &[] };
+const DAY: CronField = CronField { name: "day of the month", first: 1, last: 31, words: &[] };
+const MONTH: CronField = CronField { name: "month", first: 1, last: 12, words: &MONTHS };
 // Sunday is 0, and 7 as well.
-const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, words: &WEEKDAYS };
+const WEEKDAY: CronField = CronField { name: "day of the week", first: 0, last: 7, words: &WEEKDAYS };
 
 /// An expression that was understood.
 pub(super) struct Cron {
@@ -97,7 +97,7 @@ fn has(set: u64, number: i8) -> bool {
 }
 
 /// The numbers that a field names, a bit each.
-fn set(field: &Field, text: &str) -> Result<u64, String> {
+fn set(field: &CronField, text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no {} of a schedule: {} to {}", field.name, field.first, field.last);
     let number = |word: &str| {
         let spelled = || field.words.iter().position(|name| name.eq_ignore_ascii_case(word));

@@ -16,11 +16,11 @@ use crate::util::sync::lock;
 pub(crate) struct HeartbeatThread {
     keeping: Arc<WorkerState>,
     beat: Arc<dyn Fn() + Send + Sync>,
-    thread: Mutex<Option<Started>>,
+    thread: Mutex<Option<RunningThread>>,
 }
 
 /// The thread once it is started.
-struct Started {
+struct RunningThread {
     thread: JoinHandle<()>,
     /// Disconnected when the thread ends.
     ended: Receiver<()>,
@@ -51,7 +51,7 @@ impl HeartbeatThread {
                 beat();
             };
             let spawned = std::thread::Builder::new().name("outlive-keeper".into()).spawn(keeps_beating)?;
-            *thread = Some(Started { thread: spawned, ended });
+            *thread = Some(RunningThread { thread: spawned, ended });
         }
         Ok(())
     }

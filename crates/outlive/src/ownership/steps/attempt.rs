@@ -6,7 +6,7 @@ use crate::lifecycle::health::{OwnerStatus, judge};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId};
 use crate::model::run::{Actor, End, Run, Spec, Step};
-use crate::model::step::{Fingerprint, KIND, Outcome};
+use crate::model::step::{Fingerprint, KIND, StepOutcome};
 use crate::store::{self, Page, Pages, Store};
 
 /// An attempt of a run, with the steps of this attempt and of those before.
@@ -110,9 +110,9 @@ impl Attempt {
         let original = self.original(&found.run).unwrap_or(&found.run);
         let fingerprint = found.step().map(|step| step.fingerprint.as_str()).unwrap_or_default();
         digest.part("fingerprint", fingerprint.as_bytes());
-        match Outcome::of(original) {
-            Some(Outcome::Output { stdout, .. }) => digest.part("stdout", stdout.sha256.as_bytes()),
-            Some(Outcome::Answer(answer)) => digest.part("answer", answer.to_string().as_bytes()),
+        match StepOutcome::of(original) {
+            Some(StepOutcome::Output { stdout, .. }) => digest.part("stdout", stdout.sha256.as_bytes()),
+            Some(StepOutcome::Answer(answer)) => digest.part("answer", answer.to_string().as_bytes()),
             // The result is unknown: as good as another each time.
             None => digest.part("unknown", original.id.as_bytes()),
         }
@@ -169,13 +169,13 @@ async fn past(store: &dyn Store, run: &Run) -> Result<Vec<PastStep>, store::Erro
     let is_held =
         |step: &&Run| step.owner().is_some() && step.spec.step.as_ref().is_some_and(|step| step.attempt == run.attempt);
     let held: Vec<&Run> = steps.iter().filter(is_held).collect();
-    let mut sights =
+    let mut observations =
         if held.is_empty() { None } else { store.witness().map(|witness| witness.look(&held).into_iter()) };
     let gone: Vec<RunId> = held
         .iter()
         .filter(|step| {
-            let sight = sights.as_mut().and_then(Iterator::next);
-            let judgement = step.owner().map(|owner| judge(owner, sight.as_ref()));
+            let observation = observations.as_mut().and_then(Iterator::next);
+            let judgement = step.owner().map(|owner| judge(owner, observation.as_ref()));
             matches!(judgement, Some(OwnerStatus::Dead(_) | OwnerStatus::Orphaned { .. }))
         })
         .map(|step| step.id)

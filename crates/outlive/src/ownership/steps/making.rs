@@ -2,7 +2,7 @@
 
 use super::attempt::used;
 use crate::error::Error;
-use crate::lifecycle::{Action, Fence, Refusal, Transition, Verdict, apply, enqueued};
+use crate::lifecycle::{Action, Fence, Outcome, Refusal, Transition, apply, enqueued};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Actor, Event, Exit, Owner, Run};
 use crate::model::time::Timestamp;
@@ -39,7 +39,7 @@ impl StepWriter<'_> {
         let done = || {
             let (claimed, mut events) = self.claimed(&step)?;
             let fence = Fence { worker: self.owner.worker, epoch: claimed.run.epoch };
-            let action = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit };
+            let action = Action::Finish { fence, outcome: Outcome::SUCCEEDED, exit };
             let finished = apply(&claimed.run, &action, self.me, step.created_at)?;
             events.push(finished.event.clone());
             Ok((finished, events))

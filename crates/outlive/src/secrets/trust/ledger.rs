@@ -25,7 +25,7 @@ const ENTRY: usize = 16;
 /// The most runs of one file; two files are kept.
 const LIMIT: u64 = 1 << 18;
 
-type Entry = [u8; ENTRY];
+type LedgerEntry = [u8; ENTRY];
 
 /// The runs that ended for good under a home.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(super) struct Ledger {
 struct Cache {
     /// The lengths of both files when they were read.
     lengths: Option<[u64; 2]>,
-    entries: HashSet<Entry>,
+    entries: HashSet<LedgerEntry>,
 }
 
 impl Ledger {
@@ -67,7 +67,7 @@ impl Ledger {
             cache.entries.clear();
             for path in &paths {
                 let bytes = std::fs::read(path).unwrap_or_default();
-                cache.entries.extend(bytes.chunks_exact(ENTRY).filter_map(|chunk| Entry::try_from(chunk).ok()));
+                cache.entries.extend(bytes.chunks_exact(ENTRY).filter_map(|chunk| LedgerEntry::try_from(chunk).ok()));
             }
             cache.lengths = Some(lengths);
         }
@@ -79,7 +79,7 @@ fn length(path: &Path) -> u64 {
     std::fs::symlink_metadata(path).map_or(0, |found| found.len())
 }
 
-fn entry(registry: &str, run: RunId) -> Entry {
+fn entry(registry: &str, run: RunId) -> LedgerEntry {
     let digest = Sha256::digest(format!("outlive ended 1\n{registry}\n{run}"));
     let mut entry = [0; ENTRY];
     entry.copy_from_slice(&digest[..ENTRY]);

@@ -115,6 +115,13 @@ impl NamedLocation {
     }
 }
 
+impl fmt::Display for NamedLocation {
+    /// Where it is, without how it is reached.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.location, f)
+    }
+}
+
 impl fmt::Debug for NamedLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.location, f)

@@ -85,7 +85,7 @@ impl FromStr for ServerAddress {
     }
 }
 
-/// Text that says of no server where it is.
+/// The failure to read a [`ServerAddress`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidServerAddress(String);

@@ -22,7 +22,7 @@ use crate::model::time::{Clock, SystemClock};
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(3);
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes of an answer.
 const ANSWER: usize = 256 << 20;
 /// How long a connection may rest before the server may have closed it.
@@ -48,12 +48,12 @@ impl Failed {
 }
 
 /// A connection whose server is known to be ours, where that can be asked.
-pub(super) struct Line {
+pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     used: Duration,
 }
 
-impl Line {
+impl Connection {
     /// Connects, and has the server prove that it knows the token that it will be shown.
     pub(super) async fn open(
         address: &ServerAddress,
@@ -135,7 +135,7 @@ impl Line {
             Ok((status, body.to_bytes()))
         };
         let answer =
-            tokio::time::timeout(PATIENCE, asking).await.map_err(|_| Failed::sent("it did not answer in time"))?;
+            tokio::time::timeout(TIMEOUT, asking).await.map_err(|_| Failed::sent("it did not answer in time"))?;
         self.used = SystemClock.awake();
         answer
     }

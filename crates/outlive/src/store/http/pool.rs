@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::Token;
 use super::address::ServerAddress;
-use super::connection::{Failed, Line};
-use super::wire::Answer;
+use super::connection::{Connection, Failed};
+use super::wire::Reply;
 use crate::store::{Error, io_thread};
 use crate::util::backoff::Backoff;
 use crate::util::sync::lock;
@@ -27,7 +27,7 @@ const RESTING: usize = 8;
 
 /// Connections to one server.
 #[derive(Clone)]
-pub(super) struct Lines {
+pub(super) struct ConnectionPool {
     shared: Arc<Shared>,
 }
 
@@ -35,10 +35,10 @@ struct Shared {
     address: ServerAddress,
     token: Option<Token>,
     tls: Option<Arc<rustls::ClientConfig>>,
-    resting: Mutex<Vec<Line>>,
+    resting: Mutex<Vec<Connection>>,
 }
 
-impl Lines {
+impl ConnectionPool {
     pub(super) fn new(address: ServerAddress, token: Option<Token>) -> Result<Self, Error> {
         let tls = address.is_secret().then(tls).transpose()?;
         Ok(Self { shared: Arc::new(Shared { address, token, tls, resting: Mutex::default() }) })
@@ -80,9 +80,9 @@ impl Lines {
         let body = serde_json::to_vec(input).map_err(|error| Error::Corrupt(error.to_string()))?;
         let (shared, body) = (self.shared.clone(), Bytes::from(body));
         let answer = io_thread::spawn(move || async move { shared.call(call, body, harm).await }).await?;
-        match serde_json::from_slice::<Answer<T>>(&answer) {
-            Ok(Answer::Done(done)) => Ok(done),
-            Ok(Answer::Failed(error)) => Err(error),
+        match serde_json::from_slice::<Reply<T>>(&answer) {
+            Ok(Reply::Done(done)) => Ok(done),
+            Ok(Reply::Failed(error)) => Err(error),
             Err(error) => {
                 let why = format!("what {} answered cannot be understood: {error}", self.shared.address);
                 Err(if harm == Idempotency::ReadOnly { Error::Unsupported(why) } else { Error::Unknown(why) })
@@ -145,12 +145,12 @@ impl Shared {
         let resting = || lock(&self.resting);
         let kept = {
             let mut resting = resting();
-            resting.retain(Line::is_open);
+            resting.retain(Connection::is_open);
             resting.pop()
         };
         let mut line = match kept {
             Some(line) => line,
-            None => Line::open(&self.address, self.token.as_ref(), self.tls.as_ref()).await?,
+            None => Connection::open(&self.address, self.token.as_ref(), self.tls.as_ref()).await?,
         };
         let answer = line.ask(&self.address, self.token.as_ref(), call, body).await?;
         let mut resting = resting();

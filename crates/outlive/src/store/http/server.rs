@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::FORMAT;
 use super::wire::{
-    Answer, Changes, Commit, Handshake, List, Listed, Look, Offer, Offered, Select, WireRecord, WriteResult,
+    Changes, Commit, Handshake, List, Listed, ObserveRequest, Offer, Offered, Reply, Select, WireRecord, WriteResult,
     wire_records,
 };
 use crate::lifecycle::health::Observation;
@@ -141,7 +141,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, NotUnderstood> {
 }
 
 fn say<T: Serialize>(answer: Result<T, Error>) -> Result<Vec<u8>, NotUnderstood> {
-    serde_json::to_vec(&Answer::from(answer)).map_err(|error| NotUnderstood(error.to_string()))
+    serde_json::to_vec(&Reply::from(answer)).map_err(|error| NotUnderstood(error.to_string()))
 }
 
 fn hello(store: &dyn Store, lending: &ServeContext) -> Handshake {
@@ -337,7 +337,7 @@ async fn change(store: &dyn Store, lending: &ServeContext, changes: Changes) -> 
 }
 
 /// What can be seen here of the processes of runs. Of one that has changed hands since it was read, nothing.
-async fn look(store: &dyn Store, look: Look) -> Result<Vec<Observation>, Error> {
+async fn look(store: &dyn Store, look: ObserveRequest) -> Result<Vec<Observation>, Error> {
     let unknown = |why: &str| Observation { owner: Liveness::Unknown(why.into()), leftovers: Default::default() };
     let Some(witness) = store.witness() else {
         return Ok(look.runs.iter().map(|_| unknown("the server sees no processes")).collect());

@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 
 use super::HttpStore;
 use super::server::{BODY_LIMIT, OFFERED};
-use super::wire::{Changed, Changes, Commit, List, Listed, Look, Offer, Select, WireRecord, WriteResult, read};
+use super::wire::{
+    Changes, Commit, CommittedChange, List, Listed, ObserveRequest, Offer, Select, WireRecord, WriteResult, read,
+};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::{Observation, ProcessObserver};
 use crate::model::filter::Filter;
@@ -29,18 +31,18 @@ impl Store for HttpStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(read(self.inner.lines.ask::<Vec<WireRecord>>("get", &ids).await?))
+        Ok(read(self.inner.pool.ask::<Vec<WireRecord>>("get", &ids).await?))
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
         let list = List { filter: filter.clone(), page: page.clone() };
-        Ok(self.inner.lines.ask::<Listed>("list", &list).await?.into())
+        Ok(self.inner.pool.ask::<Listed>("list", &list).await?.into())
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         let mut written = Vec::with_capacity(writes.len());
         for part in parts(writes) {
-            match self.inner.lines.change::<Vec<WriteResult>>("commit", &part).await {
+            match self.inner.pool.change::<Vec<WriteResult>>("commit", &part).await {
                 Ok(became) => written.extend(became.into_iter().map(WriteOutcome::from)),
                 Err(error) => return Err(unless_some(written.len(), error)),
             }
@@ -57,19 +59,23 @@ impl Store for HttpStore {
             let wanted = limit - changed.len();
             let select = Select { filter: filter.clone(), order, due, after, limit: wanted.clamp(FEWEST, OFFERED) };
             let offer: Offer =
-                self.inner.lines.ask("select", &select).await.map_err(|error| unless_some(changed.len(), error))?;
+                self.inner.pool.ask("select", &select).await.map_err(|error| unless_some(changed.len(), error))?;
             let mut changes = Vec::new();
             for offered in offer.runs {
                 let (run, now) = (Run::from(offered.run), offered.now);
                 if changes.len() < wanted
                     && let Some(change) = rule(&run, now)
                 {
-                    changes.push(Changed { mark: offered.mark, transition: change.transition, stamp: change.stamp });
+                    changes.push(CommittedChange {
+                        mark: offered.mark,
+                        transition: change.transition,
+                        stamp: change.stamp,
+                    });
                 }
             }
             if !changes.is_empty() {
                 let changes = Changes { order, due, changes };
-                let made = self.inner.lines.change::<Vec<WireRecord>>("change", &changes).await;
+                let made = self.inner.pool.change::<Vec<WireRecord>>("change", &changes).await;
                 changed.extend(read(made.map_err(|error| unless_some(changed.len(), error))?));
             }
             after = offer.next;
@@ -81,32 +87,32 @@ impl Store for HttpStore {
     }
 
     async fn beat(&self, beat: &Beat) -> Result<BeatReply, Error> {
-        self.inner.lines.repeat("beat", beat).await
+        self.inner.pool.repeat("beat", beat).await
     }
 
     async fn counts(&self) -> Result<Vec<Count>, Error> {
-        self.inner.lines.ask("counts", &()).await
+        self.inner.pool.ask("counts", &()).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
-        self.inner.lines.ask("workers", &()).await
+        self.inner.pool.ask("workers", &()).await
     }
 
     async fn next_due(&self, filter: &Filter) -> Result<Option<Duration>, Error> {
-        let left: Option<u64> = self.inner.lines.ask("next_due", filter).await?;
+        let left: Option<u64> = self.inner.pool.ask("next_due", filter).await?;
         Ok(left.map(Duration::from_micros))
     }
 
     async fn heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
-        self.inner.lines.ask("heads", filter).await
+        self.inner.pool.ask("heads", filter).await
     }
 
     async fn starts(&self, rates: &[Key]) -> Result<Vec<Vec<Start>>, Error> {
-        self.inner.lines.ask("starts", &rates).await
+        self.inner.pool.ask("starts", &rates).await
     }
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
-        self.inner.lines.ask("events", &id).await
+        self.inner.pool.ask("events", &id).await
     }
 
     fn witness(&self) -> Option<Arc<dyn ProcessObserver>> {
@@ -117,7 +123,7 @@ impl Store for HttpStore {
 /// The server's eyes.
 impl ProcessObserver for HttpStore {
     fn look(&self, runs: &[&Run]) -> Vec<Observation> {
-        let look = Look { runs: runs.iter().map(|run| (run.id, run.epoch)).collect() };
+        let look = ObserveRequest { runs: runs.iter().map(|run| (run.id, run.epoch)).collect() };
         self.seen("look", &look, runs.len(), |owner| Observation { owner, leftovers: Default::default() })
     }
 
@@ -136,7 +142,7 @@ impl HttpStore {
         count: usize,
         unseen: impl Fn(Liveness) -> T,
     ) -> Vec<T> {
-        match pollster::block_on(self.inner.lines.ask::<Vec<T>>(call, of)) {
+        match pollster::block_on(self.inner.pool.ask::<Vec<T>>(call, of)) {
             Ok(seen) if seen.len() == count => seen,
             Ok(_) => vec![unseen(Liveness::Unknown("the server answered for others".into())); count],
             Err(error) => vec![unseen(Liveness::Unknown(error.to_string())); count],

@@ -23,7 +23,7 @@ const OWN: &str = "token";
 /// The most bytes of a token.
 const LIMIT: u64 = 1 << 10;
 
-/// The credentials that a client shows.
+/// The token that a client shows to `outlive serve`.
 #[derive(Clone)]
 pub struct Token {
     text: String,

@@ -15,12 +15,12 @@ use crate::store::{Cursor, Error, Listing, Order, Page, Record, Revision, Write,
 /// What a call comes to.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer<T> {
+pub(super) enum Reply<T> {
     Done(T),
     Failed(Error),
 }
 
-impl<T> From<Result<T, Error>> for Answer<T> {
+impl<T> From<Result<T, Error>> for Reply<T> {
     fn from(result: Result<T, Error>) -> Self {
         match result {
             Ok(done) => Self::Done(done),
@@ -181,11 +181,11 @@ pub(super) struct Offered {
 pub(super) struct Changes {
     pub(super) order: Order,
     pub(super) due: bool,
-    pub(super) changes: Vec<Changed>,
+    pub(super) changes: Vec<CommittedChange>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Changed {
+pub(super) struct CommittedChange {
     pub(super) mark: String,
     pub(super) transition: Transition,
     pub(super) stamp: Stamp,
@@ -193,6 +193,6 @@ pub(super) struct Changed {
 
 /// Whose processes are looked for: the run, by the claim that the caller knows.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Look {
+pub(super) struct ObserveRequest {
     pub(super) runs: Vec<(RunId, Epoch)>,
 }

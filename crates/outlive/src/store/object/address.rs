@@ -10,7 +10,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::{BackoffConfig, ObjectStore as Client, RetryConfig};
 use percent_encoding::percent_decode_str;
 
-use super::credentials::{self, FromProcess, Missing, Profile, Source};
+use super::credentials::{self, CredentialSource, FromProcess, Missing, Profile};
 use super::wire::{Connector, Wire};
 
 /// What the records of runs are in, below the prefix, where a URL does not say.
@@ -18,7 +18,7 @@ pub const RUNS: &str = "runs";
 
 /// Whose buckets they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Provider {
     S3,
     Google,
     Azure,
@@ -30,7 +30,7 @@ enum Kind {
 /// a web identity, a container, the instance), or those of the URL: `s3://KEY:SECRET@BUCKET/PREFIX`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BucketAddress {
-    kind: Kind,
+    kind: Provider,
     /// The bucket.
     pub bucket: String,
     /// What is before every name in it; without slashes at its ends.
@@ -42,7 +42,7 @@ pub struct BucketAddress {
     key: Option<(String, String)>,
 }
 
-/// A URL that names no place in a bucket.
+/// The failure to read a [`BucketAddress`] from a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidBucketAddress(String);
@@ -83,15 +83,15 @@ impl BucketAddress {
         let endpoint = self.endpoint.clone();
         let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
         Ok(match self.kind {
-            Kind::S3 => {
+            Provider::S3 => {
                 let builder = self.amazon()?.with_retry(retry).with_http_connector(connector);
                 Arc::new(builder.build().map_err(unusable)?)
             }
-            Kind::Google => {
+            Provider::Google => {
                 let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&self.bucket);
                 Arc::new(builder.with_retry(retry).with_http_connector(connector).build().map_err(unusable)?)
             }
-            Kind::Azure => {
+            Provider::Azure => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(&self.bucket);
                 if let Some((account, key)) = &self.key {
                     builder = builder.with_account(account).with_access_key(key);
@@ -139,11 +139,11 @@ impl BucketAddress {
         let asks_others = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"];
         let is_off = std::env::var("AWS_EC2_METADATA_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
         Ok(match profile.source {
-            Some(Source::Keys { id, secret, token }) => {
+            Some(CredentialSource::Keys { id, secret, token }) => {
                 let builder = builder.with_access_key_id(id).with_secret_access_key(secret);
                 token.into_iter().fold(builder, |builder, token| builder.with_token(token))
             }
-            Some(Source::Process(line)) => builder.with_credentials(Arc::new(FromProcess::new(line))),
+            Some(CredentialSource::Process(line)) => builder.with_credentials(Arc::new(FromProcess::new(line))),
             None if is_off && !is_set(&asks_others) && !is_set(&["AWS_CONTAINER_CREDENTIALS_FULL_URI"]) => {
                 builder.with_credentials(Arc::new(Missing))
             }
@@ -159,9 +159,9 @@ impl FromStr for BucketAddress {
         let refuse = |why: String| InvalidBucketAddress(why);
         let (scheme, rest) = url.split_once("://").ok_or_else(|| refuse("it has no scheme".into()))?;
         let kind = match scheme {
-            "s3" => Kind::S3,
-            "gs" => Kind::Google,
-            "az" => Kind::Azure,
+            "s3" => Provider::S3,
+            "gs" => Provider::Google,
+            "az" => Provider::Azure,
             other => return Err(refuse(format!("`{other}:` is no kind of bucket"))),
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -215,9 +215,9 @@ impl fmt::Display for BucketAddress {
     /// As writers that share a bucket name it: without a key, and without how it is reached.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.kind {
-            Kind::S3 => "s3",
-            Kind::Google => "gs",
-            Kind::Azure => "az",
+            Provider::S3 => "s3",
+            Provider::Google => "gs",
+            Provider::Azure => "az",
         };
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         write!(f, "{scheme}://{}{slash}{}", self.bucket, self.prefix)

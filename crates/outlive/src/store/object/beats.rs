@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::AT_ONCE;
-use super::cache::Entry;
+use super::cache::CachedRecord;
 use super::record::{Beats, Document};
 use super::{ObjectStore, yaml};
 use crate::model::id::{Epoch, RunId, WorkerId};
@@ -130,7 +130,7 @@ impl ObjectStore {
         let Ok(now) = self.now() else { return };
         let due: Vec<(RunId, Epoch)> = {
             let cache = lock(&self.inner.cache);
-            let is_due = |entry: &&Entry| {
+            let is_due = |entry: &&CachedRecord| {
                 let Ok(document) = &entry.document else { return false };
                 document.run.id != claimed.id
                     && document.run.owner().is_some_and(|other| {

@@ -5,6 +5,8 @@
 //! what it would take for a lost race after a retry of its own may be a race that was won.
 
 use std::collections::HashMap;
+#[cfg(feature = "postgres")]
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use crate::store::Error;
 use crate::util::backoff::Backoff;
 
 /// How long a call usually goes on asking.
-const PATIENCE: Duration = Duration::from_secs(12);
+const TIMEOUT: Duration = Duration::from_secs(12);
 /// How long it goes on asking a server that has never answered this process: a wrong address is reported quickly.
 const FIRST_CONTACT: Duration = Duration::from_secs(2);
 /// The first pause before asking again, and the longest.
@@ -50,7 +52,7 @@ pub(crate) struct Bucket {
     pub(super) wire: Arc<Wire>,
     pub(super) time: Arc<dyn ServerTime>,
     /// How long a call goes on asking before it gives up.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     name: String,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Object {
 
 /// What a listing tells of an object.
 #[derive(Debug, Clone)]
-pub(crate) struct Listed {
+pub(crate) struct ListedObject {
     pub(crate) key: String,
     pub(crate) tag: Option<String>,
     pub(crate) modified: Timestamp,
@@ -117,18 +119,12 @@ pub(super) enum Tried {
 impl Bucket {
     pub(crate) fn new(address: &BucketAddress, time: Arc<dyn ServerTime>) -> Result<Self, InvalidBucketAddress> {
         let wire = Wire::new(time.clone());
-        Ok(Self {
-            client: address.connect(wire.clone())?,
-            wire,
-            time,
-            patience: PATIENCE,
-            name: address.bucket.clone(),
-        })
+        Ok(Self { client: address.connect(wire.clone())?, wire, time, timeout: TIMEOUT, name: address.bucket.clone() })
     }
 
     /// A directory, where only reading, listing and deleting is asked for.
     pub(crate) fn over(client: Arc<dyn Client>, name: String, time: Arc<dyn ServerTime>) -> Self {
-        Self { client, wire: Wire::new(time.clone()), time, patience: PATIENCE, name }
+        Self { client, wire: Wire::new(time.clone()), time, timeout: TIMEOUT, name }
     }
 
     pub(crate) fn counted(&self) -> Counted {
@@ -167,6 +163,22 @@ impl Bucket {
         .await
     }
 
+    /// These bytes of an object, or all of them; none where there is no such object.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn get_range(&self, key: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Error> {
+        let path = path(key)?;
+        self.again(async || {
+            let options = GetOptions { range: range.clone().map(Into::into), ..GetOptions::default() };
+            let read = async { self.client.get_opts(&path, options).await?.bytes().await };
+            match watched(read).await {
+                (Ok(bytes), _) => Ok(Some(bytes)),
+                (Err(object_store::Error::NotFound { source, .. }), _) if !says(&*source, "NoSuchBucket") => Ok(None),
+                (Err(error), fared) => Err(self.failure(&error, &fared)),
+            }
+        })
+        .await
+    }
+
     /// Whether there is such an object.
     pub(crate) async fn has(&self, key: &str) -> Result<bool, Error> {
         let path = path(key)?;
@@ -189,7 +201,7 @@ impl Bucket {
         let path = path(key)?;
         let is_ours = |object: &Object| contains(&object.bytes, mark);
         let mut doubt = None;
-        let mut tries = Tries::new(self.patience());
+        let mut tries = Tries::new(self.timeout());
         loop {
             let error = match self.try_put(&path, bytes.clone(), instead).await {
                 Tried::Done(version) => return Ok(Landed::Done(version)),
@@ -277,11 +289,11 @@ impl Bucket {
     pub(crate) async fn list(
         &self,
         prefix: &str,
-        mut hand_over: impl AsyncFnMut(Vec<Listed>) -> Result<(), Error>,
+        mut hand_over: impl AsyncFnMut(Vec<ListedObject>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let prefix = path(prefix)?;
         let mut after: Option<Path> = None;
-        let mut tries = Tries::new(self.patience());
+        let mut tries = Tries::new(self.timeout());
         loop {
             let mut listed = match &after {
                 None => self.client.list(Some(&prefix)),
@@ -297,7 +309,7 @@ impl Bucket {
                 }
                 if page.len() == PAGE {
                     after = page.last().map(|meta| meta.location.clone());
-                    tries = Tries::new(self.patience());
+                    tries = Tries::new(self.timeout());
                     hand_over(page.drain(..).map(listed_as).collect()).await?;
                 }
             };
@@ -312,7 +324,7 @@ impl Bucket {
     }
 
     /// The next objects below a prefix, behind that name: as many as one answer holds, and none behind the last.
-    pub(crate) async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<Listed>, Error> {
+    pub(crate) async fn list_page(&self, prefix: &str, after: Option<&str>) -> Result<Vec<ListedObject>, Error> {
         let (prefix, after) = (path(prefix)?, after.map(path).transpose()?);
         self.again(async || {
             let mut listed = match &after {
@@ -333,7 +345,7 @@ impl Bucket {
     }
 
     /// Everything below a prefix, which must be little.
-    pub(crate) async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+    pub(crate) async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, Error> {
         let mut all = Vec::new();
         self.list(prefix, async |page| {
             all.extend(page);
@@ -347,7 +359,7 @@ impl Bucket {
     pub(crate) async fn delete(&self, keys: &[String]) -> Result<Vec<(String, Error)>, Error> {
         let mut left: Vec<String> = keys.to_vec();
         let mut stay = Vec::new();
-        let mut tries = Tries::new(self.patience());
+        let mut tries = Tries::new(self.timeout());
         loop {
             let mut failed = Vec::new();
             for batch in left.chunks(DELETED_AT_ONCE) {
@@ -404,13 +416,13 @@ impl Bucket {
         }
     }
 
-    fn patience(&self) -> Duration {
-        if self.wire.has_answered() { self.patience } else { self.patience.min(FIRST_CONTACT) }
+    fn timeout(&self) -> Duration {
+        if self.wire.has_answered() { self.timeout } else { self.timeout.min(FIRST_CONTACT) }
     }
 
     /// Asks until there is an answer, as long as one may come.
     async fn again<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-        let mut tries = Tries::new(self.patience());
+        let mut tries = Tries::new(self.timeout());
         loop {
             match ask().await {
                 Err(error) if error.is_transient() && tries.again().await => {}
@@ -490,8 +502,8 @@ struct Tries {
 }
 
 impl Tries {
-    fn new(patience: Duration) -> Self {
-        Self { until: clock().saturating_add(patience), backoff: PAUSES }
+    fn new(timeout: Duration) -> Self {
+        Self { until: clock().saturating_add(timeout), backoff: PAUSES }
     }
 
     /// Waits for the next try; whether there is one.
@@ -513,9 +525,9 @@ fn clock() -> Duration {
     SystemClock.awake()
 }
 
-fn listed_as(meta: object_store::ObjectMeta) -> Listed {
+fn listed_as(meta: object_store::ObjectMeta) -> ListedObject {
     let modified = Timestamp::from_micros(meta.last_modified.timestamp_micros());
-    Listed { key: meta.location.to_string(), tag: meta.e_tag, modified, size: meta.size }
+    ListedObject { key: meta.location.to_string(), tag: meta.e_tag, modified, size: meta.size }
 }
 
 fn path(key: &str) -> Result<Path, Error> {

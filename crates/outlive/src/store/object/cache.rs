@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
-use super::bucket::{AT_ONCE, Listed, Object, Version};
+use super::bucket::{AT_ONCE, ListedObject, Object, Version};
 use super::record::{Document, closed_at};
 use super::{ObjectStore, RECORD};
 use crate::model::id::RunId;
@@ -24,14 +24,14 @@ const LIMIT: usize = 20_000;
 /// The records that were read or written here.
 #[derive(Default)]
 pub(super) struct Cache {
-    records: HashMap<String, Entry>,
+    records: HashMap<String, CachedRecord>,
     /// The keys of records whose run ids do not give them.
     foreign: HashMap<RunId, String>,
 }
 
 /// A record in one of its versions.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct CachedRecord {
     pub(super) version: Version,
     /// When it was put, by the server's word; none where it was put here and not read since.
     pub(super) modified: Option<Timestamp>,
@@ -43,13 +43,13 @@ pub(super) struct Entry {
     pub(super) partial: bool,
 }
 
-impl Entry {
+impl CachedRecord {
     fn order(&self) -> (u64, u64) {
         self.document.as_ref().map_or((0, 0), |document| (document.revision.0, document.beats.count))
     }
 }
 
-impl Entry {
+impl CachedRecord {
     pub(super) fn has_ended(&self) -> bool {
         self.document.as_ref().is_ok_and(|document| matches!(document.run.state, State::Ended(_)))
     }
@@ -57,8 +57,8 @@ impl Entry {
 
 impl Cache {
     /// Inserts a version, unless a later one is cached.
-    pub(super) fn insert(&mut self, key: &str, entry: Entry) {
-        let is_late = |cached: &Entry| cached.document.is_ok() && cached.order() > entry.order();
+    pub(super) fn insert(&mut self, key: &str, entry: CachedRecord) {
+        let is_late = |cached: &CachedRecord| cached.document.is_ok() && cached.order() > entry.order();
         if self.records.get(key).is_some_and(is_late) && entry.document.as_ref().is_ok_and(|document| !document.foreign)
         {
             return;
@@ -86,7 +86,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<CachedRecord> {
         self.records.get(key).cloned()
     }
 
@@ -96,7 +96,7 @@ impl Cache {
         }
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &CachedRecord> {
         self.records.values()
     }
 }
@@ -108,10 +108,10 @@ impl ObjectStore {
     }
 
     /// Takes note of an object.
-    pub(super) fn note(&self, key: &str, object: &Object) -> Entry {
+    pub(super) fn note(&self, key: &str, object: &Object) -> CachedRecord {
         let document = Document::read(key, &object.bytes).map(Arc::new);
         let closed = if document.is_err() { closed_at(&object.bytes) } else { None };
-        let entry = Entry {
+        let entry = CachedRecord {
             version: object.version.clone(),
             modified: Some(object.modified),
             document,
@@ -123,7 +123,7 @@ impl ObjectStore {
     }
 
     /// The record as it is; none where there is none.
-    pub(super) async fn fetch(&self, key: &str) -> Result<Option<Entry>, Error> {
+    pub(super) async fn fetch(&self, key: &str) -> Result<Option<CachedRecord>, Error> {
         match self.bucket().get(key).await? {
             Some(object) => Ok(Some(self.note(key, &object))),
             None => {
@@ -144,14 +144,14 @@ impl ObjectStore {
     }
 
     /// Lists all records, reads those that have changed, and answers with all that there are.
-    pub(super) async fn refresh(&self) -> Result<Vec<(String, Entry)>, Error> {
+    pub(super) async fn refresh(&self) -> Result<Vec<(String, CachedRecord)>, Error> {
         self.refresh_with(true).await
     }
 
     /// Lists all records, and reads those that have changed. Without `ended`, records that are cached as ended are left out.
-    pub(super) async fn refresh_with(&self, ended: bool) -> Result<Vec<(String, Entry)>, Error> {
+    pub(super) async fn refresh_with(&self, ended: bool) -> Result<Vec<(String, CachedRecord)>, Error> {
         let runs = self.runs();
-        let mut listed: Vec<Listed> = Vec::new();
+        let mut listed: Vec<ListedObject> = Vec::new();
         self.bucket()
             .list(&runs, async |page| {
                 listed.extend(page.into_iter().filter(|object| is_record(&runs, &object.key)));
@@ -184,7 +184,8 @@ impl ObjectStore {
         fresh.extend(cached);
         let already = fresh.len();
         let reading = stream::iter(changed).map(async |object| (object.key.clone(), self.fetch(&object.key).await));
-        let read: Vec<(String, Result<Option<Entry>, Error>)> = reading.buffer_unordered(AT_ONCE).collect().await;
+        let read: Vec<(String, Result<Option<CachedRecord>, Error>)> =
+            reading.buffer_unordered(AT_ONCE).collect().await;
         for (key, entry) in read {
             // One that has gone since it was listed is none.
             fresh.extend(entry?.map(|entry| (key, entry)));

@@ -15,9 +15,9 @@ use crate::util::sync::lock;
 
 /// The version of charters.
 const FORMAT: i64 = 1;
-/// For how long one waits for another's verdict before trying the server out oneself.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(45);
-/// How often one looks whether there is a verdict.
+/// How long to wait for the check of another process before this one makes its own.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(45);
+/// How often it is looked at whether that is done.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(300);
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -47,10 +47,10 @@ impl ObjectStore {
             None => self.make_charter().await?,
         };
         let (mut charter, mut version, is_ours) = made;
-        let until = self.bucket().time.since_boot() + PATIENCE;
+        let until = self.bucket().time.since_boot() + TIMEOUT;
         while probes && charter.checked.is_none() {
             if is_ours || self.bucket().time.since_boot() > until {
-                self.probe().await?.verdict()?;
+                self.probe().await?.outcome()?;
                 let checked = Checked { server: self.bucket().wire.server().unwrap_or_default(), at: self.now()? };
                 charter.checked = Some(checked);
                 self.amend(&charter, &version).await?;

@@ -2,7 +2,7 @@
 //!
 //! A revision tells one change from the next; a version tells one object from the next, and beats make versions without
 //! making revisions. A change is put in place of the version it was made from. If only beats came between, it is made
-//! again from what is there; a verdict on an owner is not, for it rests on there having been none.
+//! again from what is there; a reap is not, for it rests on there having been no heartbeat.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
 use super::bucket::{AT_ONCE, Landed, Version};
-use super::cache::Entry;
+use super::cache::CachedRecord;
 use super::record::{self, Beats, Document};
 use super::{ObjectStore, RECORD};
 use crate::model::id::{Stamp, SystemEntropy};
@@ -119,7 +119,8 @@ impl ObjectStore {
     async fn change(&self, write: &Write, expected: Revision, base: Base) -> Result<WriteOutcome, Error> {
         let key = self.place_of(write.run.id);
         let cached = lock(&self.inner.cache).get(&key);
-        let is_meant = |entry: &Entry| entry.document.as_ref().is_ok_and(|document| document.revision == expected);
+        let is_meant =
+            |entry: &CachedRecord| entry.document.as_ref().is_ok_and(|document| document.revision == expected);
         let mut found = match cached.filter(|entry| is_meant(entry) && !entry.partial) {
             Some(entry) => Some(entry),
             None => self.fetch(&key).await?,
@@ -153,15 +154,21 @@ impl ObjectStore {
     }
 
     /// Frees what a write was to take, unless an earlier copy of it, whose answer was lost, has taken it.
-    async fn free_unless_own(&self, before: Option<&Run>, write: &Write, found: Option<&Entry>) {
-        let is_own = |entry: &Entry| entry.document.as_ref().is_ok_and(|document| document.stamp == write.stamp);
+    async fn free_unless_own(&self, before: Option<&Run>, write: &Write, found: Option<&CachedRecord>) {
+        let is_own = |entry: &CachedRecord| entry.document.as_ref().is_ok_and(|document| document.stamp == write.stamp);
         if !found.is_some_and(is_own) {
             self.free_keys(before, write).await;
         }
     }
 
     /// What a record becomes by a write.
-    async fn changed(&self, key: &str, before: &Document, entry: &Entry, write: &Write) -> Result<Document, Error> {
+    async fn changed(
+        &self,
+        key: &str,
+        before: &Document,
+        entry: &CachedRecord,
+        write: &Write,
+    ) -> Result<Document, Error> {
         let now = self.now()?;
         let owner = |run: &Run| run.owner().map(|owner| (owner.worker, run.epoch));
         let takes = owner(&write.run).is_some() && owner(&write.run) != owner(&before.run);
@@ -209,13 +216,18 @@ impl ObjectStore {
         key: &str,
         document: Document,
         instead: Option<&Version>,
-    ) -> Result<Result<(), Option<Entry>>, Error> {
+    ) -> Result<Result<(), Option<CachedRecord>>, Error> {
         let nonce = Stamp::draw(&SystemEntropy);
         let bytes = Bytes::from(document.write(nonce, self.now()?, &self.inner.address)?);
         match self.bucket().put(key, bytes, &nonce.to_string(), instead).await? {
             Landed::Done(version) => {
-                let entry =
-                    Entry { version, modified: None, document: Ok(Arc::new(document)), closed: None, partial: false };
+                let entry = CachedRecord {
+                    version,
+                    modified: None,
+                    document: Ok(Arc::new(document)),
+                    closed: None,
+                    partial: false,
+                };
                 lock(&self.inner.cache).insert(key, entry);
                 Ok(Ok(()))
             }
@@ -228,7 +240,7 @@ impl ObjectStore {
         }
     }
 
-    async fn conflict(&self, found: Option<Entry>) -> Result<WriteOutcome, Error> {
+    async fn conflict(&self, found: Option<CachedRecord>) -> Result<WriteOutcome, Error> {
         let Some(entry) = found else { return Ok(WriteOutcome::Conflict(None)) };
         entry.document.as_ref().map_err(Clone::clone)?;
         let current = self.tell(&[(String::new(), entry)]).await?;

@@ -33,12 +33,12 @@ const DELEGATED: [&str; 5] = ["role_arn", "sso_session", "sso_start_url", "crede
 pub(super) struct Profile {
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<CredentialSource>,
 }
 
 /// Where the credentials of a profile come from.
 #[derive(PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CredentialSource {
     Keys {
         id: String,
         secret: String,
@@ -48,7 +48,7 @@ pub(super) enum Source {
     Process(String),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Keys { id, .. } => write!(f, "Keys({id})"),
@@ -99,11 +99,13 @@ fn resolve(config: &str, credentials: &str, named: Option<&str>) -> Result<Profi
     let (token, process) = (take("aws_session_token"), take("credential_process"));
     let is_delegated = DELEGATED.iter().any(|key| settings.contains_key(*key));
     let source = match (keys, process) {
-        (Some((id, secret)), _) if !is_delegated => Some(Source::Keys { id, secret, token }),
-        (_, Some(line)) => Some(Source::Process(line)),
+        (Some((id, secret)), _) if !is_delegated => Some(CredentialSource::Keys { id, secret, token }),
+        (_, Some(line)) => Some(CredentialSource::Process(line)),
         _ if is_delegated => {
             let quoted = name.replace('\'', "'\\''");
-            Some(Source::Process(format!("aws configure export-credentials --format process --profile '{quoted}'")))
+            Some(CredentialSource::Process(format!(
+                "aws configure export-credentials --format process --profile '{quoted}'"
+            )))
         }
         _ => None,
     };
@@ -239,8 +241,8 @@ mod tests {
     const KEYS: &str = "; keys\n[default]\naws_access_key_id = AKD\naws_secret_access_key = s=d\n\n[dev]\n\
                         AWS_ACCESS_KEY_ID=AKV\naws_secret_access_key=sv\naws_session_token=tv\n";
 
-    fn keys(id: &str, secret: &str, token: Option<&str>) -> Option<Source> {
-        Some(Source::Keys { id: id.into(), secret: secret.into(), token: token.map(Into::into) })
+    fn keys(id: &str, secret: &str, token: Option<&str>) -> Option<CredentialSource> {
+        Some(CredentialSource::Keys { id: id.into(), secret: secret.into(), token: token.map(Into::into) })
     }
 
     #[test]
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(dev.region.as_deref(), Some("eu-central-1"), "a nested setting was taken");
         assert_eq!(dev.endpoint.as_deref(), Some("http://127.0.0.1:9"));
         assert_eq!(dev.source, keys("AKV", "sv", Some("tv")));
-        let process = |line: &str| Some(Source::Process(line.into()));
+        let process = |line: &str| Some(CredentialSource::Process(line.into()));
         assert_eq!(resolve(Some("helper")).unwrap().source, process("/opt/helper --x 'a b'"));
         let exported = "aws configure export-credentials --format process --profile 'sso'";
         assert_eq!(resolve(Some("sso")).unwrap().source, process(exported));

@@ -5,7 +5,7 @@
 //! tombstone, which others clear away.
 
 use super::bucket::Landed;
-use super::cache::Entry;
+use super::cache::CachedRecord;
 use super::record::closed;
 use super::{ObjectStore, RECORD, io_thread};
 use crate::model::id::{RunId, Stamp, SystemEntropy};
@@ -38,7 +38,7 @@ impl ObjectStore {
     /// Where marks are left of records that are no more, put before `before`.
     pub async fn closed_before(&self, before: Timestamp) -> Result<Vec<String>, Error> {
         let store = self.clone();
-        let old = move |(key, entry): (String, Entry)| {
+        let old = move |(key, entry): (String, CachedRecord)| {
             let at = store.bucket().time.put_at(entry.modified?, entry.closed?);
             (at < before).then_some(key)
         };

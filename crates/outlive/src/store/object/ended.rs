@@ -14,8 +14,8 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::ObjectStore;
-use super::bucket::{Listed, Version};
-use super::cache::Entry;
+use super::bucket::{ListedObject, Version};
+use super::cache::CachedRecord;
 use super::record::Document;
 use crate::model::hex::hex;
 use crate::util::files;
@@ -67,13 +67,13 @@ impl EndedRecords {
     }
 
     /// Whether the version of a record is cached: then its run has ended.
-    fn has(&mut self, object: &Listed) -> bool {
+    fn has(&mut self, object: &ListedObject) -> bool {
         let cached = self.lines().get(&object.key);
         object.tag.is_some() && cached.is_some_and(|(tag, _)| Some(tag) == object.tag.as_ref())
     }
 
     /// The cached version of a record.
-    fn find(&mut self, object: &Listed) -> Option<Document> {
+    fn find(&mut self, object: &ListedObject) -> Option<Document> {
         let (tag, json) = self.lines().get(&object.key)?;
         if Some(tag) != object.tag.as_ref() {
             return None;
@@ -153,7 +153,7 @@ impl ObjectStore {
 
     /// Takes those records out of `objects` that are cached as ended. Answers with their entries, or with none unless
     /// they are `wanted`.
-    pub(super) fn take_ended(&self, objects: &mut Vec<Listed>, wanted: bool) -> Vec<(String, Entry)> {
+    pub(super) fn take_ended(&self, objects: &mut Vec<ListedObject>, wanted: bool) -> Vec<(String, CachedRecord)> {
         let mut ended = lock(&self.inner.ended);
         let Some(ended) = ended.as_mut().filter(|_| !objects.is_empty()) else { return Vec::new() };
         let mut found = Vec::new();
@@ -164,7 +164,7 @@ impl ObjectStore {
             let Some(document) = ended.find(object) else { return true };
             let (version, modified) = (Version::of_tag(object.tag.clone()), Some(object.modified));
             let document = Ok(Arc::new(document));
-            found.push((object.key.clone(), Entry { version, modified, document, closed: None, partial: true }));
+            found.push((object.key.clone(), CachedRecord { version, modified, document, closed: None, partial: true }));
             false
         });
         found
@@ -173,7 +173,7 @@ impl ObjectStore {
     /// Caches those of the entries that have ended. `listed` are the keys of all records.
     pub(super) fn keep_ended<'a>(
         &self,
-        entries: impl Iterator<Item = &'a (String, Entry)>,
+        entries: impl Iterator<Item = &'a (String, CachedRecord)>,
         listed: impl Iterator<Item = &'a str>,
     ) {
         let mut ended = lock(&self.inner.ended);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::bucket::{Landed, Object};
-use super::cache::Entry;
+use super::cache::CachedRecord;
 use super::{ObjectStore, yaml};
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::id::{Epoch, RunId, Stamp, SystemEntropy};
@@ -28,7 +28,7 @@ const BEGINS: Duration = Duration::from_secs(30);
 const TRIES: usize = 64;
 
 #[derive(Serialize, Deserialize)]
-struct Named {
+struct KeyDocument {
     format: i64,
     key: String,
     nonce: Stamp,
@@ -149,14 +149,14 @@ impl ObjectStore {
         let Some(object) = self.bucket().get(&place).await? else { return Ok((None, Vec::new())) };
         let corrupt = |why: String| Error::Corrupt(format!("`{place}` cannot be read: {why}"));
         let value = yaml::read(&object.bytes).map_err(|error| corrupt(error.to_string()))?;
-        let named: Named = serde_json::from_value(value).map_err(|error| corrupt(error.to_string()))?;
+        let named: KeyDocument = serde_json::from_value(value).map_err(|error| corrupt(error.to_string()))?;
         Ok((Some(object), named.runs))
     }
 
     /// Whether no other run was named meanwhile.
     async fn name(&self, key: &Key, runs: Vec<Holder>, instead: Option<&Object>) -> Result<bool, Error> {
         let nonce = Stamp::draw(&SystemEntropy);
-        let named = Named { format: 1, key: key.name.clone(), nonce, runs };
+        let named = KeyDocument { format: 1, key: key.name.clone(), nonce, runs };
         let bytes = Bytes::from(yaml::write(&json!(named)));
         let instead = instead.map(|object| &object.version);
         let landed = self.bucket().put(&self.place_of_key(key), bytes, &nonce.to_string(), instead).await?;
@@ -184,7 +184,7 @@ impl ObjectStore {
     }
 
     /// Sees to it that a write which is still on its way comes too late. Whether it does.
-    async fn keep_from_beginning(&self, place: &str, entry: Option<Entry>) -> Result<bool, Error> {
+    async fn keep_from_beginning(&self, place: &str, entry: Option<CachedRecord>) -> Result<bool, Error> {
         match entry {
             Some(entry) => {
                 let document = entry.document?;

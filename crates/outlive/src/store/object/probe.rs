@@ -61,7 +61,7 @@ pub struct Probed {
 
 impl Probed {
     /// Whether runs can be kept there. What could not be proven is refused as well, until it can be.
-    pub fn verdict(&self) -> Result<(), Error> {
+    pub fn outcome(&self) -> Result<(), Error> {
         let describe = |said: fn(&BucketFinding) -> &Option<String>| {
             let said = |finding: &BucketFinding| said(finding).as_ref().map(|why| format!("{}: {why}", finding.what));
             let all: Vec<String> = self.findings.iter().filter_map(said).collect();

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use super::bucket::AT_ONCE;
-use super::cache::Entry;
+use super::cache::CachedRecord;
 use super::{ObjectStore, io_thread};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
@@ -24,14 +24,14 @@ use crate::util::sync::lock;
 
 impl ObjectStore {
     /// The records of these runs, each with the version it was read from.
-    pub(super) async fn find(&self, ids: &[RunId]) -> Result<Vec<(String, Entry)>, Error> {
+    pub(super) async fn find(&self, ids: &[RunId]) -> Result<Vec<(String, CachedRecord)>, Error> {
         let keys: HashSet<String> = ids.iter().map(|id| self.place_of(*id)).collect();
         let reading = stream::iter(keys).map(async |key| (key.clone(), self.fetch(&key).await));
         let mut found = Vec::new();
         for (key, entry) in reading.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
             match entry? {
                 // Among others it is left out, so that it does not hide them; asked for alone it is reported.
-                Some(Entry { document: Err(error), .. }) if ids.len() == 1 => return Err(error),
+                Some(CachedRecord { document: Err(error), .. }) if ids.len() == 1 => return Err(error),
                 Some(entry) => found.push((key, entry)),
                 None => {}
             }
@@ -40,10 +40,10 @@ impl ObjectStore {
     }
 
     /// Records as they are returned: those that can be understood, with the last heartbeats of their owners.
-    pub(super) async fn tell(&self, entries: &[(String, Entry)]) -> Result<Vec<Record>, Error> {
+    pub(super) async fn tell(&self, entries: &[(String, CachedRecord)]) -> Result<Vec<Record>, Error> {
         let now = self.now()?;
         let tell = || -> Vec<Record> {
-            let current = |(_, entry): &(String, Entry)| {
+            let current = |(_, entry): &(String, CachedRecord)| {
                 let document = entry.document.as_ref().ok()?;
                 Some(document.record(self.heard(document, entry.modified, now)))
             };
@@ -80,12 +80,13 @@ impl ObjectStore {
         io_thread::spawn(move || async move {
             let now = store.now()?;
             let all = store.refresh().await?;
-            let date = |(_, entry): &(String, Entry)| Some((entry.document.as_ref().ok()?.run.id, entry.modified?));
+            let date =
+                |(_, entry): &(String, CachedRecord)| Some((entry.document.as_ref().ok()?.run.id, entry.modified?));
             *lock(&store.inner.dates) = all.iter().filter_map(date).collect();
             // One that was closed says so: it is none that cannot be read.
-            let is_run = |(_, entry): &&(String, Entry)| entry.closed.is_none();
+            let is_run = |(_, entry): &&(String, CachedRecord)| entry.closed.is_none();
             let unreadable =
-                |(key, entry): &(String, Entry)| Some((key.clone(), entry.document.as_ref().err()?.clone()));
+                |(key, entry): &(String, CachedRecord)| Some((key.clone(), entry.document.as_ref().err()?.clone()));
             let unreadable = all.iter().filter(is_run).filter_map(unreadable).collect();
             Ok((store.tell(&all).await?, unreadable, now))
         })
@@ -99,7 +100,7 @@ impl ObjectStore {
         put.map_or(claimed, |put| self.bucket().time.put_at(put, claimed))
     }
 
-    async fn all(&self, filter: &Filter) -> Result<Vec<(String, Entry)>, Error> {
+    async fn all(&self, filter: &Filter) -> Result<Vec<(String, CachedRecord)>, Error> {
         match &filter.ids {
             Some(ids) if ids.len() <= PAGE_LIMIT => self.find(ids).await,
             // What is in flight is read however many have ended.

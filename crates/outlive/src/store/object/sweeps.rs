@@ -20,14 +20,14 @@ use crate::store::Error;
 const LASTS: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Serialize, Deserialize)]
-struct Mark {
+struct SweepMark {
     nonce: Stamp,
     by: Actor,
     at: Timestamp,
     process: Identity,
 }
 
-impl Mark {
+impl SweepMark {
     fn is_over(&self, now: Timestamp) -> bool {
         now.since(self.at) > LASTS || matches!(self.process.probe(&HostContext::here()), Liveness::Dead(_))
     }
@@ -46,7 +46,7 @@ impl ObjectStore {
 
     async fn put_mark(&self, id: RunId, by: Actor) -> Result<Option<Actor>, Error> {
         let (key, now) = (self.place_of_sweep(id), self.now()?);
-        let mark = Mark { nonce: Stamp::draw(&SystemEntropy), by, at: now, process: Identity::own() };
+        let mark = SweepMark { nonce: Stamp::draw(&SystemEntropy), by, at: now, process: Identity::own() };
         let (bytes, nonce) = (yaml::write(&json!(mark)), mark.nonce.to_string());
         let put = async |instead| self.bucket().put(&key, bytes.clone().into(), &nonce, instead).await;
         let found = match put(None).await? {
@@ -56,7 +56,7 @@ impl ObjectStore {
         let unreadable = |why: String| Error::Corrupt(format!("`{key}` cannot be read: {why}"));
         let Some(found) = found else { return Ok(Some(mark.by)) };
         let value = yaml::read(&found.bytes).map_err(|error| unreadable(error.to_string()))?;
-        let other: Mark = serde_json::from_value(value).map_err(|error| unreadable(error.to_string()))?;
+        let other: SweepMark = serde_json::from_value(value).map_err(|error| unreadable(error.to_string()))?;
         if !other.is_over(now) {
             return Ok(Some(other.by));
         }

@@ -27,7 +27,7 @@ use super::server_time::ServerTime;
 use crate::util::sync::lock;
 
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a service for credentials may take: on a host without one, there is no answer.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
@@ -294,21 +294,21 @@ impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         let unusable = |error| object_store::Error::Generic { store: "http", source: Box::new(error) };
         let client = Client::new().map_err(unusable)?;
-        Ok(HttpClient::new(Line { client, wire: self.0.clone() }))
+        Ok(HttpClient::new(WatchedClient { client, wire: self.0.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct Line {
+struct WatchedClient {
     client: Client,
     wire: Arc<Wire>,
 }
 
 #[async_trait]
-impl HttpService for Line {
+impl HttpService for WatchedClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let for_credentials = is_for_credentials(&request);
-        let timeout = if for_credentials { METADATA_TIMEOUT } else { PATIENCE };
+        let timeout = if for_credentials { METADATA_TIMEOUT } else { TIMEOUT };
         if !for_credentials {
             self.wire.requests.count(&request);
         }
@@ -338,7 +338,7 @@ impl HttpService for Line {
     }
 }
 
-impl Line {
+impl WatchedClient {
     async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
         // A few kilobytes at most: what is large is never written here.
@@ -349,7 +349,7 @@ impl Line {
         };
         let answered = self.client.send(http::Request::from_parts(parts, body)).await;
         let (parts, body) = answered.map_err(http_error)?.into_parts();
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(ResponseBody::new(body, PATIENCE))))
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(ResponseBody::new(body, TIMEOUT))))
     }
 }
 

@@ -11,9 +11,9 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::dialect::Dialect;
 use super::schema::MIGRATIONS;
-use super::tls::{Asked, Tls};
+use super::tls::{CertificateCheck, Tls};
 
-/// The schema of a registry that names none.
+/// The schema of a registry whose URL names none.
 pub const SCHEMA: &str = "outlive";
 /// How many connections a process has at most, its beats not counted.
 const CONNECTIONS: usize = 4;
@@ -23,6 +23,10 @@ const MOST_CONNECTIONS: usize = 64;
 const NAME_LIMIT: usize = 63;
 
 /// Where a registry in a database is: `postgres://USER@HOST/DATABASE?schema=outlive&connections=4`.
+///
+/// `schema` (`outlive` by default) and `connections` (4 by default, 64 at most) are parameters of outlive, as are `sslmode` and
+/// `sslrootcert`, which mean what they mean to libpq. All others are passed to the server, such as `application_name`. A URL
+/// with `schema` or `connections` is refused by `tokio_postgres::connect`: connect your own client with a URL that has neither.
 #[derive(Clone)]
 pub struct DatabaseAddress {
     /// Each server that the URL names.
@@ -123,14 +127,14 @@ impl FromStr for DatabaseAddress {
 }
 
 /// What a mode means, and what it asks of the server's certificate.
-fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, Asked), String> {
-    let root = if has_roots { Asked::Root } else { Asked::Nothing };
+fn secrecy(mode: Option<&str>, has_roots: bool) -> Result<(SslMode, CertificateCheck), String> {
+    let root = if has_roots { CertificateCheck::Root } else { CertificateCheck::Nothing };
     match mode {
-        Some("disable") => Ok((SslMode::Disable, Asked::Nothing)),
-        None | Some("prefer") => Ok((SslMode::Prefer, Asked::Nothing)),
+        Some("disable") => Ok((SslMode::Disable, CertificateCheck::Nothing)),
+        None | Some("prefer") => Ok((SslMode::Prefer, CertificateCheck::Nothing)),
         Some("require") => Ok((SslMode::Require, root)),
-        Some("verify-ca") => Ok((SslMode::Require, Asked::Root)),
-        Some("verify-full") => Ok((SslMode::Require, Asked::RootAndName)),
+        Some("verify-ca") => Ok((SslMode::Require, CertificateCheck::Root)),
+        Some("verify-full") => Ok((SslMode::Require, CertificateCheck::RootAndName)),
         Some(other) => Err(format!("`sslmode={other}` is none of disable, prefer, require, verify-ca and verify-full")),
     }
 }
@@ -226,11 +230,11 @@ mod tests {
     #[test]
     fn modes_mean_what_they_mean_to_other_clients() {
         let meant = |mode: Option<&str>, has_roots| secrecy(mode, has_roots).ok();
-        assert_eq!(meant(None, false), Some((SslMode::Prefer, Asked::Nothing)));
-        assert_eq!(meant(Some("require"), false), Some((SslMode::Require, Asked::Nothing)));
-        assert_eq!(meant(Some("require"), true), Some((SslMode::Require, Asked::Root)));
-        assert_eq!(meant(Some("verify-ca"), false), Some((SslMode::Require, Asked::Root)));
-        assert_eq!(meant(Some("verify-full"), true), Some((SslMode::Require, Asked::RootAndName)));
+        assert_eq!(meant(None, false), Some((SslMode::Prefer, CertificateCheck::Nothing)));
+        assert_eq!(meant(Some("require"), false), Some((SslMode::Require, CertificateCheck::Nothing)));
+        assert_eq!(meant(Some("require"), true), Some((SslMode::Require, CertificateCheck::Root)));
+        assert_eq!(meant(Some("verify-ca"), false), Some((SslMode::Require, CertificateCheck::Root)));
+        assert_eq!(meant(Some("verify-full"), true), Some((SslMode::Require, CertificateCheck::RootAndName)));
         assert_eq!(meant(Some("allow"), false), None);
         assert_eq!(path_in("/a%20b/100%25%zz"), PathBuf::from("/a b/100%%zz"));
     }

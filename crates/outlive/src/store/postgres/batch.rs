@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use super::copy_in::{Columns, Copy};
-use super::owner_cache::Named;
+use super::owner_cache::InternedOwner;
 use super::pool::Bound;
 use super::reads::Table;
 use super::{beats, event_log, keys, rows};
@@ -39,6 +39,13 @@ impl Origin {
 pub(super) struct Way {
     pub(super) from: Origin,
     pub(super) to: Table,
+}
+
+impl Way {
+    /// Whether the runs wait before and after, so that only an edit can have changed their priority.
+    fn stays_waiting(self) -> bool {
+        self.from == Origin::In(Table::Waiting) && self.to == Table::Waiting
+    }
 }
 
 /// Whether the transaction has locked the rows that a statement changes.
@@ -107,7 +114,7 @@ impl Labels {
 /// The owners of a batch's runs, each once.
 #[derive(Default)]
 struct Owners {
-    named: Vec<Named>,
+    named: Vec<InternedOwner>,
     ids: Vec<Uuid>,
     workers: Vec<Uuid>,
     bodies: Vec<String>,
@@ -116,11 +123,11 @@ struct Owners {
 }
 
 impl Owners {
-    fn name(&mut self, owner: &Owner) -> Result<&Named, Error> {
+    fn name(&mut self, owner: &Owner) -> Result<&InternedOwner, Error> {
         let place = match self.named.iter().position(|named| named.is(owner)) {
             Some(place) => place,
             None => {
-                let named = Named::of(owner)?;
+                let named = InternedOwner::of(owner)?;
                 self.ids.push(named.id);
                 self.workers.push(owner.worker.as_uuid());
                 self.bodies.push(named.body.clone());
@@ -160,7 +167,7 @@ impl Batch {
         self.stamps.push(write.stamp.as_uuid());
         self.epochs.push(run.epoch.0.cast_signed());
         self.created.push(run.created_at.as_micros());
-        self.priorities.push(run.spec.priority);
+        self.priorities.push(run.priority());
         self.bodies.push(rows::body(run)?);
         self.event_logs.push(events);
         self.states.push(run.state.name().as_str());
@@ -318,6 +325,9 @@ impl Batch {
             ]),
             Origin::In(from) => {
                 columns.push(("expected", (&self.expected, Type::INT8_ARRAY)));
+                if way.stays_waiting() {
+                    columns.push(("priority", (&self.priorities, Type::INT4_ARRAY)));
+                }
                 if from == Table::Live {
                     columns.push(("believed", (&self.believed, Type::UUID_ARRAY)));
                 }
@@ -396,7 +406,7 @@ fn took(workers: &str, worker_bodies: &str) -> String {
         "took AS (INSERT INTO @.worker
              SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, @.room(NULL) FROM unnest({workers}) AS w (id)
              WHERE w.id IN (SELECT d.owner FROM done d WHERE d.owner IS DISTINCT FROM d.was) ORDER BY w.id
-             ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(),
+             ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, beat_at = @.clock(),
                                             attention = worker.attention + 1, room = @.room(worker.ctid)
              RETURNING id),
          said AS (INSERT INTO @.process
@@ -448,7 +458,9 @@ fn moved(way: Way) -> Vec<String> {
             format!("done AS (SELECT id, NULL::uuid AS was, {owner} AS owner, 0 AS long FROM new)"),
         ],
         Origin::In(from) if from == way.to => {
-            let assigned: Vec<String> = columns.split(", ").map(|column| format!("{column} = i.{column}")).collect();
+            let edited = way.stays_waiting().then_some("priority");
+            let assigned: Vec<String> =
+                columns.split(", ").chain(edited).map(|column| format!("{column} = i.{column}")).collect();
             let was = if from == Table::Live { "o.owner" } else { "NULL::uuid" };
             let known = if from == Table::Live { "JOIN owned o ON o.id = i.id" } else { "" };
             let owner = if from == Table::Live { "i.owner" } else { "NULL::uuid" };

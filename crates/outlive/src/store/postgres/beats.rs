@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::pool::{BEAT_PATIENCE, CallError, PooledClient, with_retry};
+use super::pool::{BEAT_TIMEOUT, CallError, PooledClient, with_retry};
 use super::reads::{Table, heard};
 use crate::model::id::{Epoch, RunId, WorkerId};
 use crate::model::owner::Identity;
@@ -35,14 +35,14 @@ pub(super) fn body(worker: &WorkerRecord) -> Result<String, Error> {
 
 /// A beat that is lost with a server's crash is followed by another: none waits for it to be on the disk. A row without
 /// beats only notes since when the worker was missed.
-const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
+const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, beat_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
-    WHERE id = $1 AND beat > 0 RETURNING attention, @.hears_since(), heard_at";
+    WHERE id = $1 AND beat > 0 RETURNING attention, @.reachable_since(), beat_at";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
     INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
-    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, heard_at = @.clock(), room = @.room(worker.ctid)
-    RETURNING attention, @.hears_since(), heard_at";
+    ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, beat_at = @.clock(), room = @.room(worker.ctid)
+    RETURNING attention, @.reachable_since(), beat_at";
 const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
         AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = $1) RETURNING id),
     unsaid AS (DELETE FROM @.process WHERE id IN (SELECT id FROM gone))
@@ -50,8 +50,8 @@ const LEAVE: &str = "WITH gone AS (DELETE FROM @.worker WHERE id = $1
 
 /// Rows of workers that have said nothing for an hour and own nothing. One that beats meanwhile keeps its row.
 pub(super) const FORGET_SILENT: &str = "WITH gone AS (DELETE FROM @.worker WHERE id IN (
-            SELECT w.id FROM @.worker w WHERE w.heard_at < (SELECT @.clock()) - 3600000000
-                AND (SELECT @.hears_since()) < (SELECT @.clock()) - 3600000000
+            SELECT w.id FROM @.worker w WHERE w.beat_at < (SELECT @.clock()) - 3600000000
+                AND (SELECT @.reachable_since()) < (SELECT @.clock()) - 3600000000
                 AND NOT EXISTS (SELECT 1 FROM @.live WHERE owner = w.id) FOR UPDATE SKIP LOCKED)
         RETURNING id)
     DELETE FROM @.process WHERE id IN (SELECT id FROM gone)";
@@ -71,7 +71,7 @@ impl Patience {
     const LEAST: Duration = Duration::from_millis(500);
 
     fn of(lease: &Lease) -> Self {
-        let answer = lease.beat().clamp(Self::LEAST, BEAT_PATIENCE);
+        let answer = lease.beat().clamp(Self::LEAST, BEAT_TIMEOUT);
         Self { lock: answer * 3 / 4, answer }
     }
 }
@@ -124,9 +124,9 @@ impl PostgresStore {
         }
     }
 
-    /// Compares what a worker holds with what it owns, waiting for no lock for longer than `patience`.
-    async fn compare(&self, beat: &Beat, attention: u64, patience: Duration) -> Result<BeatReply, Error> {
-        let (owned, others) = with_retry!(self.links(), |link| self.compared(&mut link, beat, patience))?;
+    /// Compares what a worker holds with what it owns, waiting for no lock for longer than `timeout`.
+    async fn compare(&self, beat: &Beat, attention: u64, timeout: Duration) -> Result<BeatReply, Error> {
+        let (owned, others) = with_retry!(self.links(), |link| self.compared(&mut link, beat, timeout))?;
         BeatReply::compare(beat, attention, owned, |id| Ok(others.get(&id).cloned()))
     }
 
@@ -135,9 +135,9 @@ impl PostgresStore {
         &self,
         link: &mut PooledClient<'_>,
         beat: &Beat,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(HashMap<RunId, OwnershipView>, HashMap<RunId, OwnershipView>), CallError> {
-        let ms = patience.as_millis();
+        let ms = timeout.as_millis();
         let deadline = format!("SET LOCAL lock_timeout = {ms}; SET LOCAL statement_timeout = {ms}");
         let owned = self.owned(link, &deadline, beat.worker).await?;
         let missing: Vec<Uuid> =
@@ -189,7 +189,7 @@ impl PostgresStore {
 
     pub(super) async fn all_workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let sql = self.sql(
-            "SELECT id, body, @.clock(), @.hears_since(), beat, heard_at FROM @.worker JOIN @.process USING (id) ORDER BY id",
+            "SELECT id, body, @.clock(), @.reachable_since(), beat, beat_at FROM @.worker JOIN @.process USING (id) ORDER BY id",
         );
         let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
         // One that cannot be understood says nothing of its worker.
@@ -205,10 +205,10 @@ impl PostgresStore {
 /// The request in what is written down of a run, if it can be understood.
 fn cancel_in(body: &str) -> Option<Box<CancelRequest>> {
     #[derive(Deserialize)]
-    struct Asked {
+    struct CancelField {
         cancel: Option<Box<CancelRequest>>,
     }
-    serde_json::from_str::<Asked>(body).ok()?.cancel
+    serde_json::from_str::<CancelField>(body).ok()?.cancel
 }
 
 #[cfg(test)]

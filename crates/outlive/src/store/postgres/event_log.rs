@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use uuid::Uuid;
 
-use super::owner_cache::{Named, Owners};
+use super::owner_cache::{InternedOwner, Owners};
 use crate::model::id::Epoch;
 use crate::model::run::{Actor, Event, StateName};
 use crate::model::time::Timestamp;
@@ -18,7 +18,7 @@ const OWNED: [(&str, StateName, StateName, &str); 2] =
     [("C", StateName::Pending, StateName::Running, "claim"), ("S", StateName::Running, StateName::Succeeded, "finish")];
 
 /// Appends the line of an event. `owner` is who owns the run, or did until then.
-pub(super) fn tell(events: &mut String, event: &Event, owner: Option<&Named>) -> Result<(), Error> {
+pub(super) fn tell(events: &mut String, event: &Event, owner: Option<&InternedOwner>) -> Result<(), Error> {
     if !tell_shortly(events, event, owner) {
         let unwritable = |error| Error::Corrupt(format!("an event cannot be written down: {error}"));
         events.push_str(&serde_json::to_string(event).map_err(unwritable)?);
@@ -28,7 +28,7 @@ pub(super) fn tell(events: &mut String, event: &Event, owner: Option<&Named>) ->
 }
 
 /// Appends an event in its short form. Answers whether it has one.
-fn tell_shortly(events: &mut String, event: &Event, owner: Option<&Named>) -> bool {
+fn tell_shortly(events: &mut String, event: &Event, owner: Option<&InternedOwner>) -> bool {
     let Event { at, action, by, from, to, epoch, attempt, worker, reason, evidence, usage } = event;
     let is_word = |text: &str| !text.contains(['\t', '\n', '\r']);
     if reason.is_some() || evidence.is_some() || usage.is_some() || !is_word(&by.user) || !is_word(&by.host) {
@@ -41,7 +41,9 @@ fn tell_shortly(events: &mut String, event: &Event, owner: Option<&Named>) -> bo
     let is_told = |(_, before, after, name): &&(&str, StateName, StateName, &str)| {
         (*from, to, &**action) == (Some(*before), after, *name)
     };
-    let (Some(Named { id, owner, .. }), Some((letter, ..))) = (owner, OWNED.iter().find(is_told)) else { return false };
+    let (Some(InternedOwner { id, owner, .. }), Some((letter, ..))) = (owner, OWNED.iter().find(is_told)) else {
+        return false;
+    };
     let is_owners = (*worker, *pid, host) == (Some(owner.worker), owner.identity.pid, &owner.identity.vantage.host);
     is_owners && write!(events, "{letter}\t{at}\t{epoch}\t{attempt}\t{}\t{user}", id.simple()).is_ok()
 }

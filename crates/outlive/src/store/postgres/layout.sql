@@ -11,7 +11,7 @@ CREATE FUNCTION clock() RETURNS int8 LANGUAGE sql VOLATILE
 
 -- Since when workers could be heard: what was said to a server that was down is not silence. One that got over a crash of
 -- one of its sessions has forgotten its statistics, and nothing else tells of it.
-CREATE FUNCTION hears_since() RETURNS int8 LANGUAGE sql STABLE
+CREATE FUNCTION reachable_since() RETURNS int8 LANGUAGE sql STABLE
     AS $$ SELECT (extract(epoch FROM greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()))
                   * 1000000)::int8 $$;
 
@@ -87,6 +87,8 @@ CREATE INDEX waiting_by_share_kind ON waiting (share, kind, priority, created_at
 CREATE INDEX waiting_by_due ON waiting (due_at) WHERE NOT ready AND due_at IS NOT NULL;
 CREATE INDEX waiting_by_kind_due ON waiting (kind, due_at) WHERE NOT ready AND due_at IS NOT NULL;
 CREATE INDEX waiting_by_time ON waiting (created_at, id);
+-- Those that wait for other runs, which an export of history looks for.
+CREATE INDEX waiting_blocked ON waiting (id) WHERE state = 'pending' AND NOT ready AND due_at IS NULL;
 CREATE INDEX waiting_later ON waiting (priority, created_at, id) WHERE NOT ready;
 
 CREATE TABLE live (
@@ -120,7 +122,7 @@ INSERT INTO key_lock SELECT generate_series(0, 4095);
 -- versions fit a page, so that beats stay on theirs for as long while a transaction that is held open keeps what they leave
 -- from being cleared up. What the process says of itself is beside it, and written once.
 CREATE TABLE worker (
-    id uuid PRIMARY KEY, beat int8 NOT NULL, heard_at int8 NOT NULL, attention int8 NOT NULL, room text
+    id uuid PRIMARY KEY, beat int8 NOT NULL, beat_at int8 NOT NULL, attention int8 NOT NULL, room text
 )
 --: with vacuum
 WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
@@ -214,11 +216,11 @@ CREATE FUNCTION first_id(at int8) RETURNS uuid LANGUAGE sql IMMUTABLE
 --: with partitions
 
 -- History is kept in tables of a time each, which are dropped as a whole: what a run was made with, how it ended, its events
--- and its labels. What belongs to no such time yet is in the tables called rest. `tidy` makes the tables of the time to come,
+-- and its labels. What belongs to no such time yet is in the tables called rest. `maintain` makes the tables of the time to come,
 -- and drops those of which all has been over for longer than it is kept; a run that waits or runs keeps all of its time.
 -- Answers with how many were dropped.
-CREATE TABLE part (name text PRIMARY KEY, since int8 NOT NULL, until int8 NOT NULL);
-CREATE FUNCTION tidy() RETURNS int8 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE TABLE part (name text PRIMARY KEY, since int8 NOT NULL, until int8 NOT NULL, exporter uuid);
+CREATE FUNCTION maintain() RETURNS int8 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     day CONSTANT int8 := 86400000000;
     keep int8 := (SELECT value::int8 FROM meta WHERE name = 'keep_days') * day;
@@ -246,7 +248,7 @@ BEGIN
             EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', root,
                            root || '_' || since / day, lo, hi);
         END LOOP;
-        INSERT INTO part VALUES ((since / day)::text, since, since + width);
+        INSERT INTO part (name, since, until) VALUES ((since / day)::text, since, since + width);
         since := since + width;
     END LOOP;
     FOR old IN SELECT * FROM part WHERE part.until < clock() - keep ORDER BY part.since LOOP
@@ -269,12 +271,12 @@ BEGIN
     END IF;
     RETURN dropped;
 END $$;
-SELECT tidy();
+SELECT maintain();
 --: end
 --: without partitions
 
 -- Deletes runs of which all has been over for longer than it is kept, a batch at a time. Answers with how many.
-CREATE FUNCTION tidy() RETURNS int8 LANGUAGE sql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION maintain() RETURNS int8 LANGUAGE sql SET search_path FROM CURRENT AS $$
     WITH kept AS (SELECT clock() - value::int8 * 86400000000 AS since FROM meta WHERE name = 'keep_days'),
          old AS (SELECT ended.id FROM ended, kept WHERE ended.id < (SELECT first_id(since) FROM kept)
                      AND ended_at < kept.since ORDER BY ended.id LIMIT 5000),
@@ -288,6 +290,14 @@ CREATE FUNCTION tidy() RETURNS int8 LANGUAGE sql SET search_path FROM CURRENT AS
     SELECT count(*) FROM gone
 $$;
 --: end
+
+-- The files of history that was exported and dropped: which runs each has, where its footer is and a digest of that. Where the
+-- files are is for people to read: no process goes to a place because it is named here.
+CREATE TABLE exported (
+    file text PRIMARY KEY, first uuid NOT NULL, last uuid NOT NULL, runs int8 NOT NULL, footer int8 NOT NULL,
+    footer_end int8 NOT NULL, digest text NOT NULL, place text NOT NULL, at int8 NOT NULL
+);
+CREATE INDEX exported_by_id ON exported (last);
 
 -- Every run, for people.
 CREATE VIEW run AS

@@ -27,9 +27,9 @@ const DELETED: u64 = 5_000;
 
 /// Tables are locked in another order than others lock them. So maintenance gives way to a waiting transaction, long before the
 /// server would call it a deadlock.
-const GIVE_WAY: &str = "SET LOCAL lock_timeout = '100ms'";
+pub(super) const GIVE_WAY: &str = "SET LOCAL lock_timeout = '100ms'";
 
-/// What is to be tidied.
+/// What is to be maintained.
 #[derive(Default)]
 pub(super) struct MaintenanceState {
     moved: AtomicU64,
@@ -55,10 +55,10 @@ impl PostgresStore {
     }
 
     /// Looks after history now. Answers with how many of its tables have gone; without partitions, with how many runs.
-    pub async fn tidy(&self) -> Result<u64, Error> {
+    pub async fn maintain(&self) -> Result<u64, Error> {
         let mut gone = 0;
         loop {
-            let some: u64 = with_retry!(self.links(), |link| self.tidy_on(&mut link))?;
+            let some: u64 = with_retry!(self.links(), |link| self.maintain_on(&mut link))?;
             gone += some;
             if self.has(Feature::Partitions) || some < DELETED {
                 return Ok(gone);
@@ -66,9 +66,9 @@ impl PostgresStore {
         }
     }
 
-    async fn tidy_on(&self, link: &mut PooledClient<'_>) -> Result<u64, CallError> {
+    async fn maintain_on(&self, link: &mut PooledClient<'_>) -> Result<u64, CallError> {
         // One at a time; the second process has nothing to do.
-        let name = format!("outlive tidies {}", self.id());
+        let name = format!("outlive maintains {}", self.id());
         let lock = self.sql(match self.has(Feature::AdvisoryLocks) {
             true => "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))",
             false => "SELECT $1 <> '' FROM @.meta WHERE name = 'id' FOR UPDATE SKIP LOCKED",
@@ -80,15 +80,15 @@ impl PostgresStore {
         }
         link.then(&self.sql(FORGET_SILENT), &[]).await?;
         link.run(GIVE_WAY).await?;
-        let rows = link.commit_with(&self.sql("SELECT @.tidy()"), &[]).await?;
+        let rows = link.commit_with(&self.sql("SELECT @.maintain()"), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
     /// Says that so many runs have been moved.
     pub(super) fn note_moved(&self, count: usize) {
-        let untidy = self.untidy();
-        if untidy.moved.fetch_add(count as u64, Ordering::Relaxed) + count as u64 >= MOVED {
-            untidy.moved.store(0, Ordering::Relaxed);
+        let maintenance = self.maintenance();
+        if maintenance.moved.fetch_add(count as u64, Ordering::Relaxed) + count as u64 >= MOVED {
+            maintenance.moved.store(0, Ordering::Relaxed);
             self.in_passing(|store| async move {
                 let sql = store.sql("VACUUM (SKIP_LOCKED, TRUNCATE false) @.waiting, @.live, @.tally");
                 let fold = store.sql("SELECT @.fold()");
@@ -105,17 +105,17 @@ impl PostgresStore {
     /// Maintains history where no process has for a while.
     pub(super) fn maybe_maintain(&self) {
         let now = SystemClock.awake().as_secs();
-        let due = self.untidy().due.load(Ordering::Relaxed);
+        let due = self.maintenance().due.load(Ordering::Relaxed);
         if due == 0 {
-            self.untidy().due.store(now + FIRST, Ordering::Relaxed);
+            self.maintenance().due.store(now + FIRST, Ordering::Relaxed);
         } else if now >= due {
-            self.untidy().due.store(now + EVERY, Ordering::Relaxed);
+            self.maintenance().due.store(now + EVERY, Ordering::Relaxed);
             self.in_passing(move |store| async move {
-                let tidied = store.tidy().await;
-                if tidied.is_err() {
-                    store.untidy().due.store(now + FIRST, Ordering::Relaxed);
+                let maintained = store.maintain().await;
+                if maintained.is_err() {
+                    store.maintenance().due.store(now + FIRST, Ordering::Relaxed);
                 }
-                tidied.map(drop)
+                maintained.map(drop)
             });
         }
     }
@@ -124,14 +124,14 @@ impl PostgresStore {
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        if self.untidy().is_at_it.swap(true, Ordering::Relaxed) {
+        if self.maintenance().is_at_it.swap(true, Ordering::Relaxed) {
             return;
         }
         let (store, ending) = (self.clone(), self.clone());
         drop(pool::in_passing(async move {
             // The next one does what fails now.
             let _ = work(store).await;
-            ending.untidy().is_at_it.store(false, Ordering::Relaxed);
+            ending.maintenance().is_at_it.store(false, Ordering::Relaxed);
         }));
     }
 }

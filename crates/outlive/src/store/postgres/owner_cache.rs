@@ -18,13 +18,13 @@ const KNOWN: usize = 10_000;
 
 /// An owner under its name: the same process with the same lease has the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct InternedOwner {
     pub(super) id: Uuid,
     pub(super) owner: Owner,
     pub(super) body: String,
 }
 
-impl Named {
+impl InternedOwner {
     pub(super) fn of(owner: &Owner) -> Result<Self, Error> {
         let unwritable = |error| Error::Corrupt(format!("worker `{}` cannot be written down: {error}", owner.worker));
         let body = serde_json::to_string(owner).map_err(unwritable)?;

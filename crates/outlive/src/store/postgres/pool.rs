@@ -28,9 +28,9 @@ use crate::util::backoff::Backoff;
 use crate::util::sync::lock;
 
 /// How long a call waits for the server before its connection is given up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a beat does at the most.
-pub(super) const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const BEAT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a transaction is tried that the server broke off in favour of another.
 const TRIES: u32 = 8;
 /// The longest pauses before the next tries.
@@ -187,13 +187,13 @@ impl Pool {
         lock(&self.idle)
     }
 
-    async fn connect(&self, patience: Duration) -> Result<Session, Error> {
+    async fn connect(&self, timeout: Duration) -> Result<Session, Error> {
         let has_settings = !self.unset.load(Ordering::Relaxed);
-        match self.connect_with(has_settings, patience).await? {
+        match self.connect_with(has_settings, timeout).await? {
             Err(error) if has_settings && is_unset(&error) => {
                 self.unset.store(true, Ordering::Relaxed);
                 let refused = |error| from_connecting(&self.address.to_string(), &error);
-                self.connect_with(false, patience).await?.map_err(refused)
+                self.connect_with(false, timeout).await?.map_err(refused)
             }
             connected => connected.map_err(|error| from_connecting(&self.address.to_string(), &error)),
         }
@@ -202,7 +202,7 @@ impl Pool {
     async fn connect_with(
         &self,
         has_settings: bool,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Result<Session, tokio_postgres::Error>, Error> {
         let mut address = self.address.clone();
         if has_settings {
@@ -218,10 +218,10 @@ impl Pool {
             tokio::spawn(async move { drop(connection.await) });
             Ok::<Client, tokio_postgres::Error>(client)
         });
-        match within(patience, connecting).await? {
+        match within(timeout, connecting).await? {
             Some(Ok(connected)) => Ok(connected.map(|client| Session::new(client, has_settings))),
             Some(Err(error)) => Err(Error::Unavailable(format!("`{shown}` cannot be reached: {error}"))),
-            None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", patience.as_secs()))),
+            None => Err(Error::Unavailable(format!("`{shown}` did not answer for {} s", timeout.as_secs()))),
         }
     }
 
@@ -236,24 +236,24 @@ impl Pool {
 
     /// A connection, an idle one if there is any.
     pub(super) async fn take(&self) -> Result<PooledClient<'_>, Error> {
-        let permit = within(PATIENCE, self.room.acquire()).await?.and_then(Result::ok);
+        let permit = within(TIMEOUT, self.room.acquire()).await?.and_then(Result::ok);
         let room = permit.ok_or_else(|| {
             Error::Unavailable(format!("all {} connections to the database are in use", self.address.connections))
         })?;
         let session = match self.idle_one() {
             Some(session) => session,
-            None => self.connect(PATIENCE).await?,
+            None => self.connect(TIMEOUT).await?,
         };
         Ok(PooledClient { links: self, session: Some(session), news: None, _room: room })
     }
 
     /// Beats have a connection of their own, which no other call delays.
-    pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>], patience: Duration) -> Result<Vec<Row>, Error> {
+    pub(super) async fn beat(&self, sql: &str, bound: &[Bound<'_>], timeout: Duration) -> Result<Vec<Row>, Error> {
         let mut beating = self.beating.lock().await;
         let stale = beating.is_some();
-        match self.beat_on(&mut beating, sql, bound, patience).await {
+        match self.beat_on(&mut beating, sql, bound, timeout).await {
             // It may have been lost between two beats.
-            Err(Error::Unknown(_)) if stale => self.beat_on(&mut beating, sql, bound, patience).await,
+            Err(Error::Unknown(_)) if stale => self.beat_on(&mut beating, sql, bound, timeout).await,
             done => done,
         }
     }
@@ -263,13 +263,13 @@ impl Pool {
         beating: &mut Option<Session>,
         sql: &str,
         bound: &[Bound<'_>],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<Row>, Error> {
         let mut is_borrowed = false;
         // Taken out, so that one whose answer was not awaited is not used again.
         let session = match beating.take().filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => match self.connect(BEAT_PATIENCE).await {
+            None => match self.connect(BEAT_TIMEOUT).await {
                 Ok(session) => session,
                 // Where the server has no room for another, the beats borrow an idle one.
                 Err(error) => {
@@ -278,7 +278,7 @@ impl Pool {
                 }
             },
         };
-        let rows = session.ask(sql, bound, patience, Effect::Possible).await.map_err(CallError::into_error)?;
+        let rows = session.ask(sql, bound, timeout, Effect::Possible).await.map_err(CallError::into_error)?;
         if is_borrowed {
             self.idle().push(session);
         } else {
@@ -329,7 +329,7 @@ impl PooledClient<'_> {
 
     /// One statement that changes nothing.
     pub(super) async fn read(&mut self, sql: &str, bound: &[Bound<'_>]) -> Result<Vec<Row>, CallError> {
-        stale_if_lost(self.session()?.ask(sql, bound, PATIENCE, Effect::None).await)
+        stale_if_lost(self.session()?.ask(sql, bound, TIMEOUT, Effect::None).await)
     }
 
     /// A transaction of one statement, in one round trip.
@@ -485,7 +485,7 @@ fn is_lost(error: &Error) -> bool {
 
 pub(super) fn answered<T>(
     answer: Option<Result<T, tokio_postgres::Error>>,
-    patience: Duration,
+    timeout: Duration,
     effect: Effect,
 ) -> Result<T, CallError> {
     match answer {
@@ -508,7 +508,7 @@ pub(super) fn answered<T>(
             })
         }
         None => {
-            let text = format!("the database did not answer for {}", show_duration(patience));
+            let text = format!("the database did not answer for {}", show_duration(timeout));
             Err(CallError::Unanswered(match effect {
                 Effect::Possible => Error::Unknown(text),
                 Effect::None => Error::Unavailable(text),
@@ -522,11 +522,11 @@ pub(super) async fn rest(pause: Duration) -> Result<(), Error> {
     within(pause, std::future::pending::<()>()).await.map(drop)
 }
 
-/// The answer of `work`, or none after `patience`.
-pub(super) async fn within<T>(patience: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
+/// The answer of `work`, or none after `timeout`.
+pub(super) async fn within<T>(timeout: Duration, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
     let timed = {
         let _entered = runtime()?.enter();
-        tokio::time::timeout(patience, work)
+        tokio::time::timeout(timeout, work)
     };
     Ok(timed.await.ok())
 }

@@ -137,8 +137,9 @@ impl Table {
 }
 
 /// What a row is read by: `r` is how the run stands, `s` what it was made with, `w` its owner's last beat.
-const COLUMNS: &str = "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.hears_since()), w.beat,
-                       w.heard_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
+const COLUMNS: &str =
+    "r.id, r.revision, r.stamp, r.body, s.body, (SELECT @.clock()), (SELECT @.reachable_since()), w.beat,
+                       w.beat_at, r.priority, r.created_at, s.signature, r.state, r.epoch, r.started_at, r.ended_at,
                        r.owned_by, r.owner";
 const JOINED: &str = "JOIN @.spec s ON s.id = r.id LEFT JOIN @.worker w ON w.id = r.owner";
 
@@ -410,7 +411,7 @@ impl Clauses {
 }
 
 /// The first and the last id that begin so.
-fn range(prefix: &str) -> Option<(Uuid, Uuid)> {
+pub(super) fn range(prefix: &str) -> Option<(Uuid, Uuid)> {
     let digits = prefix.replace('-', "");
     let id = |fill: &str| Uuid::parse_str(&format!("{digits}{}", fill.repeat(32 - digits.len()))).ok();
     (digits.len() <= 32).then(|| Some((id("0")?, id("f")?))).flatten()
@@ -458,12 +459,12 @@ pub(super) fn missing_worker(row: &Row) -> Option<Uuid> {
 
 /// When a worker last beat, by the server's clock. A worker that is missing has not been silent for any time that this
 /// store could tell: its lease begins when a reaper notes that it is missing.
-pub(super) fn heard(now: i64, reachable_since: i64, beat: Option<i64>, heard_at: Option<i64>) -> LastHeartbeat {
-    let heard_at = heard_at.unwrap_or(now);
-    let silent = now.saturating_sub(heard_at.max(reachable_since));
+pub(super) fn heard(now: i64, reachable_since: i64, beat: Option<i64>, beat_at: Option<i64>) -> LastHeartbeat {
+    let beat_at = beat_at.unwrap_or(now);
+    let silent = now.saturating_sub(beat_at.max(reachable_since));
     LastHeartbeat {
         beat: beat.unwrap_or(0).unsigned_abs(),
-        at: Timestamp::from_micros(heard_at),
+        at: Timestamp::from_micros(beat_at),
         silent_for: Duration::from_micros(silent.max(0).unsigned_abs()),
     }
 }

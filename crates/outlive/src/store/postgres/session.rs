@@ -15,7 +15,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use super::copy_in::Copy;
-use super::pool::{Bound, CallError, Effect, PATIENCE, answered, within};
+use super::pool::{Bound, CallError, Effect, TIMEOUT, answered, within};
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::store::Error;
 
@@ -124,7 +124,7 @@ impl Session {
 
     async fn parse(&self, sql: &str, bound: &[Bound<'_>]) -> Result<Statement, CallError> {
         let types: Vec<Type> = bound.iter().map(|(_, of)| of.clone()).collect();
-        answered(within(PATIENCE, self.client.prepare_typed(sql, &types)).await?, PATIENCE, Effect::None)
+        answered(within(TIMEOUT, self.client.prepare_typed(sql, &types)).await?, TIMEOUT, Effect::None)
     }
 
     pub(super) fn is_prepared(&self, sql: &str) -> bool {
@@ -141,12 +141,12 @@ impl Session {
             sink.send(copy.rows.clone()).await?;
             sink.finish().await
         };
-        answered(within(PATIENCE, copying).await?, PATIENCE, Effect::None).map(drop)
+        answered(within(TIMEOUT, copying).await?, TIMEOUT, Effect::None).map(drop)
     }
 
     /// Statements without values.
     pub(super) async fn say(&self, sql: &str, effect: Effect) -> Result<(), CallError> {
-        answered(within(PATIENCE, self.client.batch_execute(sql)).await?, PATIENCE, effect)
+        answered(within(TIMEOUT, self.client.batch_execute(sql)).await?, TIMEOUT, effect)
     }
 
     /// A statement.
@@ -154,10 +154,10 @@ impl Session {
         &self,
         sql: &str,
         bound: &[Bound<'_>],
-        patience: Duration,
+        timeout: Duration,
         effect: Effect,
     ) -> Result<Vec<Row>, CallError> {
-        answered(within(patience, self.client.query_typed(sql, bound)).await?, patience, effect)
+        answered(within(timeout, self.client.query_typed(sql, bound)).await?, timeout, effect)
     }
 
     /// A statement of a transaction, as it was prepared if it was.
@@ -167,8 +167,8 @@ impl Session {
         bound: &[Bound<'_>],
         effect: Effect,
     ) -> Result<Vec<Row>, CallError> {
-        let Some(statement) = self.prepared.get(sql) else { return self.ask(sql, bound, PATIENCE, effect).await };
+        let Some(statement) = self.prepared.get(sql) else { return self.ask(sql, bound, TIMEOUT, effect).await };
         let values: Vec<&(dyn ToSql + Sync)> = bound.iter().map(|(value, _)| *value).collect();
-        answered(within(PATIENCE, self.client.query(statement, &values)).await?, PATIENCE, effect)
+        answered(within(TIMEOUT, self.client.query(statement, &values)).await?, TIMEOUT, effect)
     }
 }

@@ -1,5 +1,6 @@
 //! The calls of the store trait, on a registry in a database.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +95,13 @@ impl Store for PostgresStore {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        self.find(ids).await
+        let mut found = self.find(ids).await?;
+        if found.len() < ids.len() {
+            let here: HashSet<RunId> = found.iter().map(|record| record.run.id).collect();
+            let missing: Vec<RunId> = ids.iter().copied().filter(|id| !here.contains(id)).collect();
+            found.extend(self.exported_runs(&missing).await?.into_iter().map(|exported| exported.record));
+        }
+        Ok(found)
     }
 
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, Error> {
@@ -116,6 +123,13 @@ impl Store for PostgresStore {
             if last || records.len() > limit {
                 break;
             }
+        }
+        let mut exported = self.exported_matching(filter).await?;
+        exported.retain(|record| records.iter().all(|here| here.run.id != record.run.id));
+        if !exported.is_empty() {
+            records.extend(exported);
+            records.sort_by_key(|record| Cursor::at(&record.run).sort_key(page.order));
+            return Ok(Listing::of(records, page));
         }
         let next = page.cut(&mut records, |record| Cursor::at(&record.run));
         Ok(Listing { records, next })
@@ -155,6 +169,9 @@ impl Store for PostgresStore {
 
     async fn events(&self, id: RunId) -> Result<Vec<Event>, Error> {
         let lines = with_retry!(self.links(), |link| self.lines(&mut link, id))?;
+        if lines.is_empty() {
+            return self.exported_events(id).await;
+        }
         // One that cannot be understood hides no other.
         Ok(lines.iter().filter_map(|line| event_log::event(line, self.owners())).collect())
     }

@@ -28,7 +28,7 @@ const ROOTS: &str = ".postgresql/root.crt";
 
 /// What is asked of the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum CertificateCheck {
     Nothing,
     Root,
     RootAndName,
@@ -40,7 +40,7 @@ pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     /// Reads the roots, if any are asked for.
-    pub(super) fn new(asked: Asked, roots: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn new(asked: CertificateCheck, roots: Option<&Path>) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let verifier = Verifier::new(asked, roots, provider.clone())?;
         let config = ClientConfig::builder_with_provider(provider)
@@ -55,7 +55,7 @@ impl Tls {
 
 #[derive(Debug)]
 struct Verifier {
-    asked: Asked,
+    asked: CertificateCheck,
     roots: Vec<CertificateDer<'static>>,
     /// None where nothing is asked.
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -63,8 +63,8 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn new(asked: Asked, roots: Option<&Path>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
-        if asked == Asked::Nothing {
+    fn new(asked: CertificateCheck, roots: Option<&Path>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
+        if asked == CertificateCheck::Nothing {
             return Ok(Self { asked, roots: Vec::new(), chain: None, provider });
         }
         let default = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(ROOTS));
@@ -94,7 +94,7 @@ impl ServerCertVerifier for Verifier {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         if self.roots.iter().any(|root| root == presented) {
             // A server that signed for itself, and is trusted by name: there is no chain to follow.
-            if self.asked == Asked::RootAndName {
+            if self.asked == CertificateCheck::RootAndName {
                 rustls::client::verify_server_name(&ParsedCertificate::try_from(presented)?, name)?;
             }
             return Ok(ServerCertVerified::assertion());
@@ -102,8 +102,8 @@ impl ServerCertVerifier for Verifier {
         match chain.verify_server_cert(presented, between, name, ocsp, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.asked == Asked::Root => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
+            )) if self.asked == CertificateCheck::Root => Ok(ServerCertVerified::assertion()),
+            outcome => outcome,
         }
     }
 
@@ -131,7 +131,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Tls {
-    type Stream = Stream<S>;
+    type Stream = EncryptedStream<S>;
     type TlsConnect = Handshake;
     type Error = rustls::pki_types::InvalidDnsNameError;
 
@@ -147,32 +147,32 @@ pub(super) struct Handshake {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Handshake {
-    type Stream = Stream<S>;
+    type Stream = EncryptedStream<S>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
         let Self { connector, name } = self;
-        Box::pin(async move { Ok(Stream(connector.connect(name, stream).await?)) })
+        Box::pin(async move { Ok(EncryptedStream(connector.connect(name, stream).await?)) })
     }
 }
 
 /// An encrypted connection.
-pub(super) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
+pub(super) struct EncryptedStream<S>(tokio_rustls::client::TlsStream<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for EncryptedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for EncryptedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for EncryptedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, from)
     }

@@ -7,8 +7,8 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::claim_range;
 use super::keys::{Grants, wants_keys};
-use super::lane;
 use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
 use super::writes::next;
@@ -136,7 +136,7 @@ impl PostgresStore {
         }
         let workers: Vec<Uuid> = workers.into_iter().collect();
         let sql = self.sql(
-            "INSERT INTO @.worker (id, beat, heard_at, attention, room)
+            "INSERT INTO @.worker (id, beat, beat_at, attention, room)
              SELECT w.id, 0, @.clock(), 0, @.room(NULL) FROM unnest($1) AS w (id) ON CONFLICT (id) DO NOTHING",
         );
         link.then(&sql, &[(&workers, Type::UUID_ARRAY)]).await?;
@@ -162,9 +162,9 @@ impl PostgresStore {
         );
         let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
         let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
-        for (table, part) in lane::locked_parts(tables, selection) {
+        for (table, part) in claim_range::locked_parts(tables, selection) {
             let passed_over = if table == Table::Waiting { passed_over.clone() } else { Vec::new() };
-            let query = self.query(lane::lock(table, selection, after, step, (part, passed_over)));
+            let query = self.query(claim_range::lock(table, selection, after, step, (part, passed_over)));
             let rows = if *begun {
                 link.then(&query.sql, &query.bound()).await?
             } else {

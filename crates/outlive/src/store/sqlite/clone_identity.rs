@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::directory::{self, Place};
-use super::{Inner, RegistryFinding, SqliteStore, rows, run_files, schema};
+use super::directory::{self, RegistryDirectory};
+use super::{OpenDirectory, RegistryFinding, SqliteStore, rows, run_files, schema};
 use crate::host::{file_id, worker_lock};
 use crate::model::filter::Filter;
 use crate::model::id::{Entropy, RunId, Stamp};
@@ -19,7 +19,7 @@ impl SqliteStore {
     /// were recorded under. Locks that are the very ones that owners on record took prove that it is the original; a
     /// registry with runs in flight and none of their locks is taken for a copy, whose runs have no owner here.
     pub fn name_again(path: &Path, entropy: &dyn Entropy) -> Result<Option<RegistryFinding>, Error> {
-        let Some((place, why)) = Place::nameless(path)? else { return Ok(None) };
+        let Some((place, why)) = RegistryDirectory::nameless(path)? else { return Ok(None) };
         let (mut in_flight, mut has_locks, mut newest) = (false, false, None::<RunId>);
         run_files::visit(&place, |id, known| {
             newest = newest.max(Some(id));
@@ -42,13 +42,13 @@ impl SqliteStore {
     }
 }
 
-impl Inner {
+impl OpenDirectory {
     /// Marks the runs that came with the copy, then makes it a registry of its own.
     pub(super) fn fork_identity(&mut self, entropy: &dyn Entropy) -> Result<(), Error> {
         let failed = |error| directory::from_io("the copied registry cannot be made its own", &error);
         let _alone = schema::opening_lock(&self.place)?;
         // Another process may have done so since this one looked.
-        self.place = Place::open(&self.place.path().map_err(failed)?)?;
+        self.place = RegistryDirectory::open(&self.place.path().map_err(failed)?)?;
         if !self.place.copied {
             return Ok(());
         }
@@ -62,7 +62,7 @@ impl Inner {
     pub(super) fn inherit(&mut self, gone: &[String], entropy: &dyn Entropy) -> Result<(), Error> {
         let failed =
             |error| directory::from_io("the registry cannot be put in the place of the one that is gone", &error);
-        let stands = |place: &Place| !place.copied && gone.iter().all(|uuid| place.stands_for(uuid));
+        let stands = |place: &RegistryDirectory| !place.copied && gone.iter().all(|uuid| place.stands_for(uuid));
         if self.database.read_only || stands(&self.place) {
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl Inner {
             self.fork_identity(entropy)?;
         }
         let _alone = schema::opening_lock(&self.place)?;
-        self.place = Place::open(&self.place.path().map_err(failed)?)?;
+        self.place = RegistryDirectory::open(&self.place.path().map_err(failed)?)?;
         if stands(&self.place) {
             return Ok(());
         }

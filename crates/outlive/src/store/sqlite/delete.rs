@@ -11,8 +11,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::directory::{Place, from_io};
-use super::{Access, Inner, SqliteStore, rows, run_files};
+use super::directory::{RegistryDirectory, from_io};
+use super::{Access, OpenDirectory, SqliteStore, rows, run_files};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{State, StateName};
@@ -30,7 +30,7 @@ impl SqliteStore {
     }
 }
 
-impl Inner {
+impl OpenDirectory {
     fn delete(&mut self, runs: &[(RunId, Revision)], again: bool) -> Result<bool, Error> {
         let is_deleted = self.transaction(true, |inner| {
             for (id, revision) in runs {
@@ -95,13 +95,13 @@ impl Inner {
 }
 
 /// The runs whose deletion was decided and is not completed.
-pub(super) fn half_deleted(place: &Place) -> Vec<RunId> {
+pub(super) fn half_deleted(place: &RegistryDirectory) -> Vec<RunId> {
     let names = files::open_dir(&place.dir, Path::new(DELETED)).and_then(|dir| files::names(&dir));
     names.unwrap_or_default().iter().filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Renames the directories of the runs. The new names are on the disk when this returns.
-fn set_aside(place: &Place, runs: &[(RunId, Revision)]) -> io::Result<()> {
+fn set_aside(place: &RegistryDirectory, runs: &[(RunId, Revision)]) -> io::Result<()> {
     let deleted = files::make_dir(&place.dir, Path::new(DELETED), place.sharing.dir_mode())?;
     let kept: OwnedFd = files::open_dir(&place.dir, Path::new("runs"))?;
     for (id, _) in runs {
@@ -118,7 +118,7 @@ fn set_aside(place: &Place, runs: &[(RunId, Revision)]) -> io::Result<()> {
 }
 
 /// Removes what is in [`DELETED`]. What cannot be removed now is removed when the registry is opened again.
-fn remove_files(place: &Place, ids: impl Iterator<Item = RunId>) {
+fn remove_files(place: &RegistryDirectory, ids: impl Iterator<Item = RunId>) {
     let Ok(deleted) = files::open_dir(&place.dir, Path::new(DELETED)) else { return };
     for id in ids {
         let _ = std::fs::remove_dir_all(format!("/proc/self/fd/{}/{id}", deleted.as_raw_fd()));

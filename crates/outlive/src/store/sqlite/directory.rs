@@ -23,7 +23,8 @@ const IDENTITY_LIMIT: u64 = 4 << 10;
 /// How many registries that are gone one remembers to stand for.
 const HEIRLOOMS: usize = 32;
 
-/// Who may see a registry.
+/// Who may see a registry that is created: its user alone, or others on the host. For
+/// [`Registry::open_local`](crate::Registry::open_local).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
@@ -61,7 +62,7 @@ struct Identity {
 }
 
 /// An open registry directory.
-pub(super) struct Place {
+pub(super) struct RegistryDirectory {
     pub(super) dir: OwnedFd,
     pub(super) sharing: Sharing,
     /// Names the registry; new for a copy.
@@ -74,7 +75,7 @@ pub(super) struct Place {
     pub(super) migrations: &'static [&'static str],
 }
 
-impl Place {
+impl RegistryDirectory {
     /// Opens the directory at `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let dir = open_dir(path)?;
@@ -173,7 +174,7 @@ impl Place {
     }
 
     /// The registry at `path`, whose name is lost: the file that says it is gone or cannot be understood. None where it
-    /// can be. Its name is to be restored by [`Place::name_again`].
+    /// can be. Its name is to be restored by [`RegistryDirectory::name_again`].
     pub(super) fn nameless(path: &Path) -> Result<Option<(Self, String)>, Error> {
         let dir = open_dir(path)?;
         check_file_system(&dir, path)?;
@@ -406,11 +407,14 @@ mod tests {
     fn s_05_a_link_in_place_of_the_directory_is_not_followed() {
         let place = tempfile::tempdir().unwrap();
         let (real, link) = (place.path().join("real"), place.path().join(".outlive"));
-        Place::create(&real, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        RegistryDirectory::create(&real, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        let Err(refused) = Place::open(&link) else { panic!("a link was followed") };
+        let Err(refused) = RegistryDirectory::open(&link) else { panic!("a link was followed") };
         assert!(matches!(refused, Error::Denied(_)), "{refused}");
-        assert!(Place::create(&link, Sharing::Private, &SystemEntropy).is_err(), "a link was followed to make one");
+        assert!(
+            RegistryDirectory::create(&link, Sharing::Private, &SystemEntropy).is_err(),
+            "a link was followed to make one"
+        );
     }
 
     #[test]
@@ -420,9 +424,9 @@ mod tests {
         }
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(".outlive");
-        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        RegistryDirectory::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-        let Err(refused) = Place::open(&path) else { panic!("another user's registry was taken") };
+        let Err(refused) = RegistryDirectory::open(&path) else { panic!("another user's registry was taken") };
         assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
     }
 
@@ -431,12 +435,12 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(".outlive");
-        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        RegistryDirectory::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode(&path), 0o700);
         assert_eq!(mode(&path.join(IDENTITY)), 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let Err(refused) = Place::open(&path) else { panic!("an open registry was taken") };
+        let Err(refused) = RegistryDirectory::open(&path) else { panic!("an open registry was taken") };
         assert!(refused.to_string().contains("can be written by others"), "{refused}");
     }
 
@@ -451,7 +455,9 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
-        let Err(refused) = Place::create(&path, Sharing::Private, &SystemEntropy) else { panic!("it was filled") };
+        let Err(refused) = RegistryDirectory::create(&path, Sharing::Private, &SystemEntropy) else {
+            panic!("it was filled")
+        };
         assert!(refused.to_string().contains("belongs to user 65534"), "{refused}");
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "it was filled before its owner was checked");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o777);
@@ -462,7 +468,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(".outlive");
-        Place::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
+        RegistryDirectory::create(&path, Sharing::Private, &SystemEntropy).map(|_| ()).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
         let (clock, entropy) =
@@ -477,17 +483,17 @@ mod tests {
     fn f_49_a_copy_is_distinguished_from_a_move() {
         let place = tempfile::tempdir().unwrap();
         let (first, moved, copy) = (place.path().join("a"), place.path().join("b"), place.path().join("c"));
-        let uuid = Place::create(&first, Sharing::Private, &SystemEntropy).map(|place| place.uuid).unwrap();
+        let uuid = RegistryDirectory::create(&first, Sharing::Private, &SystemEntropy).map(|place| place.uuid).unwrap();
         std::fs::rename(&first, &moved).unwrap();
-        let after = Place::open(&moved).map(|place| (place.uuid, place.copied)).unwrap();
+        let after = RegistryDirectory::open(&moved).map(|place| (place.uuid, place.copied)).unwrap();
         assert_eq!(after, (uuid.clone(), false));
         let done = std::process::Command::new("cp").arg("-rp").arg(&moved).arg(&copy).status().unwrap();
         assert!(done.success());
         let mut copied =
-            Place::open(&copy).map_err(|error| error.to_string()).unwrap_or_else(|error| panic!("{error}"));
+            RegistryDirectory::open(&copy).map_err(|error| error.to_string()).unwrap_or_else(|error| panic!("{error}"));
         assert!(copied.copied);
         copied.become_original(&SystemEntropy).unwrap();
-        let own = Place::open(&copy).map(|place| (place.uuid, place.copied)).unwrap();
+        let own = RegistryDirectory::open(&copy).map(|place| (place.uuid, place.copied)).unwrap();
         assert!(own.0 != uuid && !own.1);
     }
 }

@@ -4,23 +4,23 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::directory::Place;
+use super::directory::RegistryDirectory;
 use crate::util::files;
 
 const SPARE: &str = "spare";
 const SPARE_BYTES: u64 = 64 << 10;
 
-pub(super) fn is_set_aside(place: &Place) -> bool {
+pub(super) fn is_set_aside(place: &RegistryDirectory) -> bool {
     files::exists(&place.dir, Path::new(SPARE))
 }
 
 /// Frees the room. False where there was none.
-pub(super) fn release(place: &Place) -> bool {
+pub(super) fn release(place: &RegistryDirectory) -> bool {
     rustix::fs::unlinkat(&place.dir, SPARE, rustix::fs::AtFlags::empty()).is_ok()
 }
 
 /// Sets room aside, if there is any.
-pub(super) fn set_aside(place: &Place) {
+pub(super) fn set_aside(place: &RegistryDirectory) {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(file) = rustix::fs::openat(&place.dir, SPARE, flags, place.sharing.file_mode()) else { return };
     if rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SPARE_BYTES).is_err() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::directory::from_io;
 use super::schema::{self, DATABASE};
-use super::{Inner, SqliteStore, disk_reserve, rows, run_files, workers};
+use super::{OpenDirectory, SqliteStore, disk_reserve, rows, run_files, workers};
 use crate::host::{LockState, lock_state};
 use crate::model::filter::Filter;
 use crate::model::run::{State, StateName};
@@ -74,7 +74,7 @@ impl SqliteStore {
         for what in inner.damaged_specs(mend, self.clock.now().as_micros())? {
             note(what, Some("it is written again from the database"), mend);
         }
-        let old = |inner: &Inner, path: &Path| inner.is_old(path, self.clock.now());
+        let old = |inner: &OpenDirectory, path: &Path| inner.is_old(path, self.clock.now());
         let mut unknown = Vec::new();
         run_files::visit(&inner.place, |id, known| {
             match known {
@@ -176,7 +176,7 @@ impl SqliteStore {
     }
 }
 
-impl Inner {
+impl OpenDirectory {
     fn each(&self, filter: &Filter, mut visit: impl FnMut(&super::Record) -> Result<(), Error>) -> Result<(), Error> {
         self.scan(filter, Order::Oldest, None, |record| visit(&record).map(|()| true))
     }

@@ -1,13 +1,13 @@
 //! Keys of runs: who holds them, and what has started with them.
 
 use super::workers::Moment;
-use super::{Inner, rows};
+use super::{OpenDirectory, rows};
 use crate::lifecycle::{Start, has_room, starts_at};
 use crate::model::run::Run;
 use crate::model::time::Timestamp;
 use crate::store::{Error, Record, Write, WriteOutcome};
 
-impl Inner {
+impl OpenDirectory {
     /// The key that a change wants and others hold, if there is one.
     pub(super) fn busy_key(&self, before: Option<&Run>, after: &Run) -> Result<Option<WriteOutcome>, Error> {
         self.busy_key_by(before, after, |record| self.adopt(record))

@@ -35,7 +35,7 @@ CREATE TABLE starts (
     PRIMARY KEY (name, run, epoch)) WITHOUT ROWID;
 
 CREATE TABLE workers (
-    id TEXT PRIMARY KEY, beat INTEGER NOT NULL, heard_at INTEGER NOT NULL, heard_awake INTEGER NOT NULL,
+    id TEXT PRIMARY KEY, beat INTEGER NOT NULL, beat_at INTEGER NOT NULL, beat_awake INTEGER NOT NULL,
     boot_id TEXT NOT NULL, time_ns INTEGER NOT NULL, attention INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
 
 -- Runs are counted as they are written.

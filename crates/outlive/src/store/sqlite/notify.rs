@@ -18,7 +18,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Mode, Timestamps, UTIME_NOW, utimensat};
 
 use super::SqliteStore;
-use super::directory::{Place, Sharing, from_io};
+use super::directory::{RegistryDirectory, Sharing, from_io};
 use super::writer_queue::QUEUE;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::run::{Run, State};
@@ -29,7 +29,7 @@ const DIRECTORY: &str = "notify";
 const WORK: &str = "notify/work";
 const STATES: &str = "notify/states";
 
-/// What a subscriber is notified of.
+/// What a subscriber of [`SqliteStore::watch`](crate::store::sqlite::SqliteStore::watch) is notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A run may have become claimable: it was made, released or put back, a key was freed, or a run has ended while
@@ -81,7 +81,7 @@ impl Noted {
     }
 
     /// Notifies the subscribers of what was noted.
-    pub(super) fn send(self, place: &Place) {
+    pub(super) fn send(self, place: &RegistryDirectory) {
         let touch = |name: &Path| {
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let now = Timestamps { last_access: now, last_modification: now };
@@ -144,9 +144,9 @@ fn address(worker: WorkerId) -> std::io::Result<SocketAddr> {
 }
 
 impl Watch {
-    /// Waits for a notification, for at most `patience`.
-    pub fn wait(&self, patience: Duration) {
-        let limit = Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+    /// Waits for a notification, for at most `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&limit));
         self.forget();
     }

@@ -34,36 +34,36 @@ impl ProcessObserver for LocalWitness {
         let owners: Vec<Option<Owner>> = runs.iter().map(|run| owner_of(run)).collect();
         let locks = Locks::list(&self.dir, owners.len());
         let unowned = || Liveness::Unknown("it has no owner".into());
-        let verdicts: Vec<Liveness> =
+        let livenesses: Vec<Liveness> =
             owners.iter().map(|owner| owner.as_ref().map_or_else(unowned, |owner| self.owner(owner, &locks))).collect();
-        // After the verdicts: whatever a dead owner started is there to be found by now.
+        // After the livenesses: whatever a dead owner started is there to be found by now.
         // What a run that has ended left behind is left behind, whether or not its owner lives on.
-        let is_looked_for = |run: &Run, verdict: &Liveness| *verdict != Liveness::Alive || run.ending().is_some();
-        let any = runs.iter().zip(&verdicts).any(|(run, verdict)| is_looked_for(run, verdict));
+        let is_looked_for = |run: &Run, liveness: &Liveness| *liveness != Liveness::Alive || run.ending().is_some();
+        let any = runs.iter().zip(&livenesses).any(|(run, liveness)| is_looked_for(run, liveness));
         let carriers = if any { carriers(&self.names) } else { Default::default() };
         let is_far = |owner: &Owner| owner.identity.is_far();
         let is_served = owners.iter().flatten().any(is_far) && is_served(&self.dir);
-        let mut sights = Vec::with_capacity(runs.len());
-        for ((run, owner), verdict) in runs.iter().zip(owners).zip(verdicts) {
+        let mut observations = Vec::with_capacity(runs.len());
+        for ((run, owner), liveness) in runs.iter().zip(owners).zip(livenesses) {
             let mut leftovers = LiveProcesses::default();
             let is_unheard = owner.as_ref().is_some_and(is_far) && !is_served;
             if is_unheard && run.owner().is_some() {
                 // No process serves, so no remote heartbeat can arrive: that remote owners are silent says nothing.
                 leftovers.unseen = true;
-            } else if is_looked_for(run, &verdict) {
+            } else if is_looked_for(run, &liveness) {
                 leftovers.pids.extend(carriers.get(&run.id.to_string()).into_iter().flatten());
                 if let Some(attempt) = run.started_attempt() {
                     self.add_holders(&mut leftovers, &tree_lock_of(run.id, attempt), None);
                     self.add_members(&mut leftovers, run.id, attempt);
                 }
-                let owner = owner.filter(|owner| verdict != Liveness::Alive && locks.may_have(owner));
+                let owner = owner.filter(|owner| liveness != Liveness::Alive && locks.may_have(owner));
                 if let Some(owner) = owner {
                     self.add_holders(&mut leftovers, &worker_lock(owner.worker), owner.identity.lock_inode);
                 }
             }
-            sights.push(Observation { owner: verdict, leftovers });
+            observations.push(Observation { owner: liveness, leftovers });
         }
-        sights
+        observations
     }
 
     fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness> {
@@ -122,7 +122,7 @@ impl LocalWitness {
         let mut pids = file_id(&self.dir, name).map(holders).unwrap_or_default();
         leftovers.unseen |= pids.is_empty();
         leftovers.pids.append(&mut pids);
-        tidy(leftovers);
+        sort_pids(leftovers);
     }
 
     /// With the processes in the control group of a run's attempt.
@@ -131,12 +131,12 @@ impl LocalWitness {
             let (mut pids, unseen) = group.members();
             leftovers.unseen |= unseen;
             leftovers.pids.append(&mut pids);
-            tidy(leftovers);
+            sort_pids(leftovers);
         }
     }
 }
 
-fn tidy(leftovers: &mut LiveProcesses) {
+fn sort_pids(leftovers: &mut LiveProcesses) {
     leftovers.pids.retain(|pid| *pid != std::process::id());
     leftovers.pids.sort_unstable();
     leftovers.pids.dedup();

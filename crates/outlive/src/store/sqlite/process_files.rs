@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::directory::{Place, from_io};
+use super::directory::{RegistryDirectory, from_io};
 use super::{SqliteStore, run_files};
 use crate::host::attempts::{Attempts, attempts_path, found, tree_lock_of};
 use crate::host::{LifeLock, LockState, attempts_nearby, lock_state, name_of};
@@ -32,7 +32,7 @@ impl SqliteStore {
         self.told_in(&lock(&self.inner).place).ok()
     }
 
-    fn told_in(&self, place: &Place) -> std::io::Result<Attempts> {
+    fn told_in(&self, place: &RegistryDirectory) -> std::io::Result<Attempts> {
         Ok(Attempts {
             dir: place.dir.try_clone()?,
             names: place.names().cloned().collect(),
@@ -42,7 +42,7 @@ impl SqliteStore {
     }
 
     /// Removes the empty control groups of this registry's attempts. Answers with how many.
-    pub(super) fn remove_empty_groups(place: &Place) -> usize {
+    pub(super) fn remove_empty_groups(place: &RegistryDirectory) -> usize {
         let is_empty = |(id, attempt, path): &(_, u32, PathBuf)| {
             let lock = tree_lock_of(*id, *attempt);
             let is_held = lock_state(&place.dir, &lock, None) == LockState::Held;

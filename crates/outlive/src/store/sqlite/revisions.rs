@@ -32,7 +32,7 @@ impl SqliteStore {
         const LOOKED_AT: i64 = 10_000;
         let sql =
             "SELECT EXISTS (SELECT 1 FROM (SELECT kind FROM runs WHERE created_at > ?1 LIMIT ?3) WHERE kind <> ?2)
-                       OR NOT EXISTS (SELECT 1 FROM workers WHERE heard_at > ?1)";
+                       OR NOT EXISTS (SELECT 1 FROM workers WHERE beat_at > ?1)";
         self.look(|inner| {
             let mut statement = rows::cached(inner.connection(), sql)?;
             let news = statement.query_row((since.as_micros(), step::KIND, LOOKED_AT), |row| row.get(0));

@@ -129,18 +129,18 @@ pub(super) fn scan_briefly(
     damaged: impl FnMut(Damaged),
     visit: impl FnMut(Listed) -> Result<bool, Error>,
 ) -> Result<(), Error> {
-    let read = |row: &Row<'_>| match brief(row) {
-        Some(brief) => Ok(Listed::RunSummary(Box::new(brief))),
+    let read = |row: &Row<'_>| match summary(row) {
+        Some(summary) => Ok(Listed::RunSummary(Box::new(summary))),
         None => record(row).map(|record| Listed::Other(Box::new(record))),
     };
     scan_as(connection, filter, order, after, read, damaged, visit)
 }
 
 /// A run of which its record alone shows its state; none of any other, nor where something is wrong with it.
-fn brief(row: &Row<'_>) -> Option<RunSummary> {
+fn summary(row: &Row<'_>) -> Option<RunSummary> {
     let text = |column| row.get_ref(column).ok().and_then(|value| value.as_str().ok());
-    let brief: RunSummary = serde_json::from_str(text(3)?).ok()?;
-    brief.id.is_spelt(text(0)?).then_some(brief)
+    let summary: RunSummary = serde_json::from_str(text(3)?).ok()?;
+    summary.id.is_spelt(text(0)?).then_some(summary)
 }
 
 fn scan_as<T>(
@@ -208,7 +208,7 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
              ready, due_at, keyset, claims, evidence, share, user, host, words)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
          ON CONFLICT (id) DO UPDATE SET revision = ?2, stamp = ?3, state = ?4, epoch = ?5, owner = ?6, cancel = ?7,
-             archived = ?8, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18, host = ?21",
+             archived = ?8, priority = ?9, body = ?13, ready = ?14, due_at = ?15, claims = ?17, evidence = ?18, host = ?21",
     )?
     .execute(params![
         id,
@@ -219,7 +219,7 @@ pub(super) fn put(connection: &Connection, record: &Record, events: &[Event]) ->
         run.owner().map(|owner| owner.worker.to_string()),
         run.cancel.is_some(),
         run.archived.is_some(),
-        run.spec.priority,
+        run.priority(),
         run.created_at.as_micros(),
         run.spec.name,
         run.spec.kind,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::directory::{Place, from_io};
+use super::directory::{RegistryDirectory, from_io};
 use crate::host::attempts::attempts_path;
 use crate::model::hex::hex;
 use crate::model::id::{RunId, Stamp};
@@ -35,7 +35,7 @@ const FILE_LIMIT: u64 = 16 << 20;
 
 /// What a file says of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Filed {
+pub(super) struct RunFile {
     schema: u32,
     /// The registry it was written in.
     registry: String,
@@ -48,7 +48,7 @@ pub(super) struct Filed {
     pub(super) events: Vec<Event>,
 }
 
-impl Filed {
+impl RunFile {
     pub(super) fn record(&self) -> Record {
         let run = self.goes_on.as_ref().unwrap_or(&self.run).clone();
         Record { run, revision: Revision(self.revision), stamp: self.stamp }
@@ -60,7 +60,12 @@ impl Filed {
 /// Nothing is synced: the transaction around it is, and `doctor` writes again what a power cut took. For the same reason a
 /// name that is taken may be that of a file whose content was lost, which is put aside: one that could be understood
 /// would have been taken over.
-pub(super) fn file_end(place: &Place, ended: &Run, write: &Write, mut events: Vec<Event>) -> Result<(), Error> {
+pub(super) fn file_end(
+    place: &RegistryDirectory,
+    ended: &Run,
+    write: &Write,
+    mut events: Vec<Event>,
+) -> Result<(), Error> {
     events.extend(write.events.iter().cloned());
     events.retain(|event| event.attempt == ended.attempt || event.epoch == ended.epoch);
     let failed = |error| from_io("the end of an attempt cannot be filed", &error);
@@ -80,7 +85,12 @@ pub(super) fn file_end(place: &Place, ended: &Run, write: &Write, mut events: Ve
 
 /// Writes what must be found again if the database is lost while the run is in flight. Not synced: the database is.
 /// `noted` gets the paths of the files that are new, for [`take_back`].
-pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write, noted: &mut Vec<PathBuf>) -> Result<(), Error> {
+pub(super) fn note(
+    place: &RegistryDirectory,
+    before: Option<&Run>,
+    write: &Write,
+    noted: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
     let run = &write.run;
     let prepared = |dir: &OwnedFd| -> io::Result<Prepared> {
         let bytes = encode(place, run, write, write.events.clone())?;
@@ -124,7 +134,7 @@ pub(super) fn note(place: &Place, before: Option<&Run>, write: &Write, noted: &m
 
 /// Deletes what [`note`] wrote for changes that were refused: a reader of the files would take them for changes that
 /// the database lost.
-pub(super) fn take_back(place: &Place, noted: &[PathBuf]) {
+pub(super) fn take_back(place: &RegistryDirectory, noted: &[PathBuf]) {
     for path in noted {
         let _ = rustix::fs::unlinkat(&place.dir, path, rustix::fs::AtFlags::empty());
         for dir in path.ancestors().skip(1).take_while(|dir| dir.parent().is_some_and(|above| above != Path::new(""))) {
@@ -134,7 +144,7 @@ pub(super) fn take_back(place: &Place, noted: &[PathBuf]) {
     }
 }
 
-fn mark_archived(place: &Place, run: &Run) -> io::Result<()> {
+fn mark_archived(place: &RegistryDirectory, run: &Run) -> io::Result<()> {
     let (dir, name) = (run_dir(place, run.id)?, Path::new("archived"));
     match &run.archived {
         Some(archived) => {
@@ -149,7 +159,7 @@ fn mark_archived(place: &Place, run: &Run) -> io::Result<()> {
 }
 
 /// The end of the attempt that `run` is at, if it was filed.
-pub(super) fn filed_end(place: &Place, run: &Run) -> Option<Filed> {
+pub(super) fn filed_end(place: &RegistryDirectory, run: &Run) -> Option<RunFile> {
     let name = end_path(run);
     if files::exists(&place.dir, &name) { read(&place.dir, &name).ok() } else { None }
 }
@@ -165,7 +175,7 @@ pub(super) fn end_path(run: &Run) -> PathBuf {
 }
 
 /// Writes the end of an attempt again that the database knows and no file does.
-pub(super) fn file_again(place: &Place, record: &Record, events: Vec<Event>) -> Result<(), Error> {
+pub(super) fn file_again(place: &RegistryDirectory, record: &Record, events: Vec<Event>) -> Result<(), Error> {
     let write = Write {
         expect: crate::store::Expect::Revision(Revision(record.revision.0.saturating_sub(1))),
         run: record.run.clone(),
@@ -188,7 +198,7 @@ pub(super) struct FiledRun {
 
 /// Reads back what the files say of all runs, one run at a time.
 pub(super) fn visit(
-    place: &Place,
+    place: &RegistryDirectory,
     mut each: impl FnMut(RunId, io::Result<FiledRun>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = |error| from_io("the files of the runs cannot be read", &error);
@@ -207,7 +217,7 @@ pub(super) fn visit(
 }
 
 /// Whether nothing was ever filed of a run: its directory was made, and its maker is gone.
-pub(super) fn is_empty(place: &Place, id: RunId) -> bool {
+pub(super) fn is_empty(place: &RegistryDirectory, id: RunId) -> bool {
     let names = |path: &Path| files::open_dir(&place.dir, path).and_then(|dir| files::names(&dir));
     match names(&run_path(id)) {
         Ok(found) if found.is_empty() => true,
@@ -217,7 +227,7 @@ pub(super) fn is_empty(place: &Place, id: RunId) -> bool {
 }
 
 /// Removes the directory of a run of which nothing was ever filed.
-pub(super) fn remove_empty(place: &Place, id: RunId) {
+pub(super) fn remove_empty(place: &RegistryDirectory, id: RunId) {
     // One that is not empty any more stays.
     for path in [attempts_path(id), run_path(id)] {
         let _ = rustix::fs::unlinkat(&place.dir, path, rustix::fs::AtFlags::REMOVEDIR);
@@ -225,7 +235,7 @@ pub(super) fn remove_empty(place: &Place, id: RunId) {
 }
 
 /// The ends that are filed of a run, of this attempt and of earlier ones, each with whether it can be understood.
-pub(super) fn ends(place: &Place, id: RunId) -> Vec<(PathBuf, bool)> {
+pub(super) fn ends(place: &RegistryDirectory, id: RunId) -> Vec<(PathBuf, bool)> {
     let Ok(dir) = files::open_dir(&place.dir, &attempts_path(id)) else { return Vec::new() };
     let names = files::names(&dir).unwrap_or_default();
     let is_end = |name: &String| name.strip_suffix(".json").is_some_and(|attempt| attempt.parse::<u32>().is_ok());
@@ -234,16 +244,16 @@ pub(super) fn ends(place: &Place, id: RunId) -> Vec<(PathBuf, bool)> {
 }
 
 /// Keeps what a row said that could not be understood, beside the files that it is rebuilt from.
-pub(super) fn keep_row(place: &Place, id: RunId, mark: i64, body: &[u8]) -> io::Result<()> {
+pub(super) fn keep_row(place: &RegistryDirectory, id: RunId, mark: i64, body: &[u8]) -> io::Result<()> {
     let dir = run_dir(place, id)?;
     let name = format!("damaged-row-{mark}.json");
     Prepared::new(&dir, body, place.sharing.file_mode(), true)?.publish(&dir, Path::new(&name))?;
     Ok(rustix::fs::fsync(&dir)?)
 }
 
-pub(super) fn read_run(place: &Place, id: RunId) -> io::Result<FiledRun> {
+pub(super) fn read_run(place: &RegistryDirectory, id: RunId) -> io::Result<FiledRun> {
     let run_dir = files::open_dir(&place.dir, &run_path(id))?;
-    let mut found: Vec<Filed> = read(&run_dir, Path::new("spec.json")).into_iter().collect();
+    let mut found: Vec<RunFile> = read(&run_dir, Path::new("spec.json")).into_iter().collect();
     if let Ok(dir) = files::open_dir(&run_dir, Path::new("attempts")) {
         let names = files::names(&dir)?;
         found.extend(
@@ -280,11 +290,11 @@ fn revision(write: &Write) -> u64 {
 }
 
 /// Encodes with a checksum: a torn or edited file differs from a whole one.
-fn encode(place: &Place, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
+fn encode(place: &RegistryDirectory, run: &Run, write: &Write, events: Vec<Event>) -> io::Result<Vec<u8>> {
     let revision = revision(write);
     let goes_on = (run.ending().is_some() && write.run.ending().is_none()).then(|| write.run.clone());
     let (registry, stamp, run) = (place.uuid.clone(), write.stamp, run.clone());
-    let filed = Filed { schema: 1, registry, revision, stamp, run, goes_on, events };
+    let filed = RunFile { schema: 1, registry, revision, stamp, run, goes_on, events };
     let mut text = serde_json::to_string(&filed)?;
     let sum = checksum(&text);
     // The last field of the object.
@@ -297,7 +307,7 @@ fn checksum(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
-fn read(dir: &OwnedFd, name: &Path) -> io::Result<Filed> {
+fn read(dir: &OwnedFd, name: &Path) -> io::Result<RunFile> {
     let mut value: Value = serde_json::from_slice(&files::read(dir, name, FILE_LIMIT)?)?;
     let sum = value.as_object_mut().and_then(|fields| fields.shift_remove("sha256"));
     if sum.as_ref().and_then(Value::as_str) != Some(checksum(&value.to_string()).as_str()) {
@@ -335,11 +345,11 @@ fn wish_name(run: &Run, write: &Write) -> PathBuf {
     PathBuf::from(format!("{:04}.wish-{}.json", run.attempt, revision(write)))
 }
 
-fn dir_mode(place: &Place) -> Mode {
+fn dir_mode(place: &RegistryDirectory) -> Mode {
     place.sharing.dir_mode()
 }
 
-fn run_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
+fn run_dir(place: &RegistryDirectory, id: RunId) -> io::Result<OwnedFd> {
     let path = run_path(id);
     match files::make_dir(&place.dir, &path, dir_mode(place)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -356,7 +366,7 @@ pub(super) fn path(id: RunId) -> PathBuf {
 }
 
 /// The directory of a run's attempts, made if it is missing.
-pub(super) fn attempts_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
+pub(super) fn attempts_dir(place: &RegistryDirectory, id: RunId) -> io::Result<OwnedFd> {
     let path = attempts_path(id);
     match files::open_dir(&place.dir, &path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -367,13 +377,18 @@ pub(super) fn attempts_dir(place: &Place, id: RunId) -> io::Result<OwnedFd> {
 }
 
 /// Whether the file that a run was made with can be read.
-pub(super) fn has_spec(place: &Place, id: RunId) -> bool {
+pub(super) fn has_spec(place: &RegistryDirectory, id: RunId) -> bool {
     read(&place.dir, &run_path(id).join("spec.json")).is_ok_and(|filed| filed.run.id == id)
 }
 
 /// Writes the file again that a run was made with, from what the database knows of a run that was not claimed yet. What is
 /// there and cannot be read is kept under another name.
-pub(super) fn file_spec_again(place: &Place, record: &Record, events: Vec<Event>, mark: i64) -> Result<(), Error> {
+pub(super) fn file_spec_again(
+    place: &RegistryDirectory,
+    record: &Record,
+    events: Vec<Event>,
+    mark: i64,
+) -> Result<(), Error> {
     let write = Write {
         expect: Expect::Revision(Revision(record.revision.0.saturating_sub(1))),
         run: record.run.clone(),

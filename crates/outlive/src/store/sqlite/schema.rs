@@ -10,7 +10,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
-use super::directory::{Place, from_io};
+use super::directory::{RegistryDirectory, from_io};
 use super::verify;
 use super::wait::Wait;
 use crate::store::Error;
@@ -39,7 +39,7 @@ const NEXT: &str = "registry.db.next";
 const OPENING: &str = "open.lock";
 
 /// How long a writer waits for the others before it gives up. Writers hold the lock for about a millisecond.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a database is opened that is deleted while it is opened.
 const OPENINGS: usize = 512;
@@ -110,14 +110,17 @@ impl Database {
 
 /// Opens the database of `place`. One that is missing or of an older format is made or migrated by the process that
 /// comes first, while the others wait; `fill` runs inside that same transaction when it was missing.
-pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+pub(super) fn open(
+    place: &RegistryDirectory,
+    fill: impl Fn(&Connection) -> Result<(), Error>,
+) -> Result<Database, Error> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::Unsupported(format!(
             "SQLite {} can corrupt a database that two processes use",
             rusqlite::version()
         )));
     }
-    let mut wait = Wait::new(OPENING, PATIENCE);
+    let mut wait = Wait::new(OPENING, TIMEOUT);
     let mut gone = 0;
     while gone < OPENINGS {
         if let Some(database) = connect(place)? {
@@ -141,7 +144,7 @@ pub(super) fn open(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 }
 
 /// Opens the database of `place` to be read as it is; none if there is none, or it was never filled.
-pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
+pub(super) fn read(place: &RegistryDirectory) -> Result<Option<Database>, Error> {
     let Some(database) = connect(place)? else { return Ok(None) };
     if format(&database, place)? == 0 {
         return Ok(None);
@@ -150,7 +153,10 @@ pub(super) fn read(place: &Place) -> Result<Option<Database>, Error> {
 }
 
 /// Makes a database that is missing and brings an older one up to date; none if it was deleted meanwhile.
-fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Option<Database>, Error> {
+fn make_or_migrate(
+    place: &RegistryDirectory,
+    fill: impl Fn(&Connection) -> Result<(), Error>,
+) -> Result<Option<Database>, Error> {
     let Some(database) = connect(place)? else {
         create(place, fill)?;
         return connect(place);
@@ -163,7 +169,10 @@ fn make_or_migrate(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error
 }
 
 /// An in-memory database, filled and then only read: what can be seen while the one on disk cannot be used.
-pub(super) fn salvage(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<Database, Error> {
+pub(super) fn salvage(
+    place: &RegistryDirectory,
+    fill: impl Fn(&Connection) -> Result<(), Error>,
+) -> Result<Database, Error> {
     let instead_of = Some(changes(place));
     let connection = Connection::open_in_memory().map_err(from_sqlite)?;
     migrate(&connection, place, 0, fill)?;
@@ -181,12 +190,12 @@ pub(super) fn salvage(place: &Place, fill: impl Fn(&Connection) -> Result<(), Er
 
 /// Whether the file at the database's name is another than the one that is open, or a process may have mended what could
 /// not be used.
-pub(super) fn is_replaced(place: &Place, database: &Database) -> bool {
+pub(super) fn is_replaced(place: &RegistryDirectory, database: &Database) -> bool {
     let is_ours = database.inode == 0 || inode(&place.dir) == Some(database.inode);
     !is_ours || database.instead_of.is_some_and(|files| files != changes(place))
 }
 
-fn changes(place: &Place) -> [Option<Change>; 2] {
+fn changes(place: &RegistryDirectory) -> [Option<Change>; 2] {
     [DATABASE, LOG].map(|name| {
         let stat = rustix::fs::statat(&place.dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((stat.st_ino, stat.st_mtime, stat.st_mtime_nsec.cast_signed()))
@@ -194,7 +203,7 @@ fn changes(place: &Place) -> [Option<Change>; 2] {
 }
 
 /// Whether there is a database where there was none when it was looked for.
-pub(super) fn is_made(place: &Place, database: &Database) -> bool {
+pub(super) fn is_made(place: &RegistryDirectory, database: &Database) -> bool {
     database.inode == 0 && inode(&place.dir).is_some()
 }
 
@@ -202,13 +211,13 @@ fn inode(dir: &OwnedFd) -> Option<u64> {
     rustix::fs::statat(dir, DATABASE, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
 }
 
-pub(super) fn opening_lock(place: &Place) -> Result<OwnedFd, Error> {
+pub(super) fn opening_lock(place: &RegistryDirectory) -> Result<OwnedFd, Error> {
     let lock = opening_file(place)?;
-    Wait::new(OPENING, PATIENCE).lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Wait::new(OPENING, TIMEOUT).lock(&lock, FlockOperation::NonBlockingLockExclusive)?;
     Ok(lock)
 }
 
-fn opening_file(place: &Place) -> Result<OwnedFd, Error> {
+fn opening_file(place: &RegistryDirectory) -> Result<OwnedFd, Error> {
     files::open_lock(&place.dir, OPENING, place.sharing.file_mode())
         .map_err(|error| from_io("the registry cannot be locked to be made", &error))
 }
@@ -218,8 +227,8 @@ fn opening_file(place: &Place) -> Result<OwnedFd, Error> {
 struct Connecting<'a>(&'a OwnedFd);
 
 impl<'a> Connecting<'a> {
-    fn lock(place: &'a Place, how: FlockOperation) -> Result<Self, Error> {
-        Wait::new("registry.db", PATIENCE).lock(&place.dir, how)?;
+    fn lock(place: &'a RegistryDirectory, how: FlockOperation) -> Result<Self, Error> {
+        Wait::new("registry.db", TIMEOUT).lock(&place.dir, how)?;
         Ok(Self(&place.dir))
     }
 }
@@ -232,7 +241,7 @@ impl Drop for Connecting<'_> {
 }
 
 /// Makes the database under another name and gives it its own when it is whole, so that no process ever opens a part of it.
-fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
+fn create(place: &RegistryDirectory, fill: impl Fn(&Connection) -> Result<(), Error>) -> Result<(), Error> {
     let failed = |error: io::Error| from_io("the registry's database cannot be made", &error);
     remove(place, &[NEXT, "registry.db.next-wal", "registry.db.next-shm"]).map_err(failed)?;
     // SQLite gives its other files the mode of this one.
@@ -255,12 +264,12 @@ fn create(place: &Place, fill: impl Fn(&Connection) -> Result<(), Error>) -> Res
 
 /// Makes the log of a database that has none, and its name last: what is committed to it is synced in the file alone, by
 /// the committing process. SQLite takes an empty one for a new one.
-fn make_log(place: &Place) -> io::Result<()> {
+fn make_log(place: &RegistryDirectory) -> io::Result<()> {
     Prepared::new(&place.dir, b"", place.sharing.file_mode(), false)?.publish(&place.dir, Path::new(LOG))?;
     Ok(rustix::fs::fsync(&place.dir)?)
 }
 
-fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
+fn remove(place: &RegistryDirectory, names: &[&str]) -> io::Result<()> {
     for name in names {
         match rustix::fs::unlinkat(&place.dir, *name, rustix::fs::AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
@@ -271,7 +280,7 @@ fn remove(place: &Place, names: &[&str]) -> io::Result<()> {
 }
 
 /// Opens the database; none if there is none, or it was replaced as it was opened.
-fn connect(place: &Place) -> Result<Option<Database>, Error> {
+fn connect(place: &RegistryDirectory) -> Result<Option<Database>, Error> {
     let Some(inode) = inode(&place.dir) else { return Ok(None) };
     if is_index_cut(place) {
         drop_cut_index(place)?;
@@ -283,13 +292,13 @@ fn connect(place: &Place) -> Result<Option<Database>, Error> {
 }
 
 /// Whether the log may have more frames than it should: it is not made shorter when it is begun anew.
-fn is_log_long(place: &Place) -> bool {
+fn is_log_long(place: &RegistryDirectory) -> bool {
     let stat = rustix::fs::statat(&place.dir, LOG, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| (stat.st_size - LOG_HEAD) / FRAME > LONG_LOG)
 }
 
 /// Whether the log is missing, has no head, has a hole or ends within a frame: it was cut, or was never written to.
-pub(super) fn is_log_cut(place: &Place) -> bool {
+pub(super) fn is_log_cut(place: &RegistryDirectory) -> bool {
     let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return true };
     let mut head = [0; LOG_HEAD as usize];
     let has_head = rustix::io::pread(&log, &mut head, 0).is_ok_and(|read| read == head.len() && head[..3] == LOG_MAGIC);
@@ -301,7 +310,7 @@ pub(super) fn is_log_cut(place: &Place) -> bool {
 }
 
 /// Whether the log is whole but for its last frame, as a write on a full disk leaves it.
-pub(super) fn is_log_torn(place: &Place) -> bool {
+pub(super) fn is_log_torn(place: &RegistryDirectory) -> bool {
     let Ok(log) = files::open_file(&place.dir, Path::new(LOG)) else { return false };
     let mut head = [0; LOG_HEAD as usize];
     let has_head = rustix::io::pread(&log, &mut head, 0).is_ok_and(|read| read == head.len() && head[..3] == LOG_MAGIC);
@@ -309,23 +318,24 @@ pub(super) fn is_log_torn(place: &Place) -> bool {
 }
 
 /// Whether the index of the log was made shorter. SQLite would fill it up with nothing, and believe what is left.
-fn is_index_cut(place: &Place) -> bool {
+fn is_index_cut(place: &RegistryDirectory) -> bool {
     let stat = rustix::fs::statat(&place.dir, INDEX, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| stat.st_size % INDEX_STEP != 0)
 }
 
 /// Empties an index that was cut: SQLite then makes it again. Alone: a process that connects makes it longer step by step.
-fn drop_cut_index(place: &Place) -> Result<(), Error> {
+fn drop_cut_index(place: &RegistryDirectory) -> Result<(), Error> {
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     if is_index_cut(place) {
         let path = place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?;
         // By its name: who closes a file of a database loses the locks of others. SQLite says better what is wrong.
-        let _ = nix::unistd::truncate(&path.join(INDEX), 0);
+        let index = std::fs::OpenOptions::new().write(true).open(path.join(INDEX));
+        let _ = index.and_then(|index| index.set_len(0));
     }
     Ok(())
 }
 
-fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
+fn connect_to(place: &RegistryDirectory, inode: u64) -> Result<Database, Error> {
     let path =
         place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?.join(DATABASE);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -345,7 +355,7 @@ fn connect_to(place: &Place, inode: u64) -> Result<Database, Error> {
 
 /// The file may come from anywhere: nothing in it is trusted to run, and no crafted page is followed.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(PATIENCE)?;
+    connection.busy_timeout(TIMEOUT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -361,7 +371,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// The format of the database, if it is a registry's.
-fn format(database: &Database, place: &Place) -> Result<i64, Error> {
+fn format(database: &Database, place: &RegistryDirectory) -> Result<i64, Error> {
     let (connection, found) = (&database.connection, database.version);
     let ask = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(from_sqlite);
     let application = ask("PRAGMA application_id")?;
@@ -383,7 +393,7 @@ fn format(database: &Database, place: &Place) -> Result<i64, Error> {
 /// Makes the tables of a new database, or brings those of an older format up to date, in one transaction.
 fn migrate(
     connection: &Connection,
-    place: &Place,
+    place: &RegistryDirectory,
     found: i64,
     fill: impl Fn(&Connection) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -482,7 +492,8 @@ mod tests {
         const OPENERS: usize = 8;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r");
-        let made = Place::create(&path, Sharing::Private, &SystemEntropy).unwrap_or_else(|error| panic!("{error}"));
+        let made = RegistryDirectory::create(&path, Sharing::Private, &SystemEntropy)
+            .unwrap_or_else(|error| panic!("{error}"));
         let first = open(&made, |_| Ok(())).unwrap();
         assert_eq!(format(&first, &made).unwrap(), 1);
         first
@@ -496,7 +507,7 @@ mod tests {
         let opened: Vec<_> = std::thread::scope(|scope| {
             // Each by a place of its own, as every store has: locks of the directory are between descriptors, not threads.
             let open = || {
-                let mut place = Place::open(&path).unwrap_or_else(|error| panic!("{error}"));
+                let mut place = RegistryDirectory::open(&path).unwrap_or_else(|error| panic!("{error}"));
                 place.migrations = LATER;
                 let database = open(&place, |_| panic!("an existing database was filled")).unwrap();
                 let sql = "SELECT created_at, name, body, colour FROM runs WHERE id = 'r'";

@@ -11,8 +11,6 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use nix::libc;
-
 /// How the map is named.
 const NAME: &[u8] = b"/registry.db-shm";
 /// The second copy of the index's head. One that differs from the first has the index made again, by the next reader.

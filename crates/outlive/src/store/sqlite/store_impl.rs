@@ -1,21 +1,21 @@
 //! The calls of the store trait, on a local registry.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Access, SqliteStore, claims, observer, rows, run_files, shares, workers};
+use super::updates::{Tried, recognised};
+use super::{Access, OpenDirectory, SqliteStore, claims, observer, rows, run_files, shares, workers};
 use crate::lifecycle::Start;
 use crate::lifecycle::health::ProcessObserver;
 use crate::model::filter::Filter;
-use crate::model::id::{RunId, Stamp};
-use crate::model::run::{Event, Key, QueueHead, Run};
+use crate::model::id::RunId;
+use crate::model::run::{Event, Key, QueueHead};
 use crate::store::{
     Beat, BeatReply, Count, Cursor, Error, Listing, Page, Record, Rule, Selection, Store, WorkerRecord, Write,
     WriteOutcome, counts,
 };
-use crate::util::sync::lock;
 
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,16 +65,11 @@ impl Store for SqliteStore {
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<WriteOutcome>, Error> {
         self.write(|inner, again| {
-            let mut written = inner.commit(&writes, &self.now())?;
-            for (written, write) in written.iter_mut().zip(&writes).filter(|_| again) {
-                // The files of the first try were read into the database that took the place of the deleted one.
-                if let WriteOutcome::Conflict(Some(found)) = written
-                    && found.stamp == write.stamp
-                {
-                    *written = WriteOutcome::Done(found.revision);
-                }
-            }
-            Ok(written)
+            let now = self.now();
+            let apply_all = |inner: &mut OpenDirectory| -> Result<Vec<WriteOutcome>, Error> {
+                writes.iter().map(|write| Ok(recognised(inner.apply(write, &now)?, write, again))).collect()
+            };
+            inner.transaction(true, apply_all)
         })
     }
 
@@ -83,24 +78,10 @@ impl Store for SqliteStore {
         if self.access == Access::Write && !self.look(|inner| inner.may_update(selection, rule, &self.now()))? {
             return Ok(Vec::new());
         }
-        let tried: Mutex<Vec<(RunId, Stamp)>> = Mutex::default();
-        let noted = || lock(&tried);
-        let noting = |run: &Run, now| {
-            let change = rule(run, now)?;
-            noted().push((run.id, change.stamp));
-            Some(change)
-        };
+        let tried = Tried::default();
         self.write(|inner, _| {
-            // What an earlier try did to a database that was deleted may have come back with its files.
             let now = self.now();
-            let mut changed = Vec::new();
-            for (id, stamp) in std::mem::take(&mut *noted()) {
-                changed.extend(inner.find(id, &now)?.filter(|record| record.stamp == stamp));
-            }
-            noted().extend(changed.iter().map(|record| (record.run.id, record.stamp)));
-            let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
-            changed.extend(inner.update(&rest, &noting, &now)?);
-            Ok(changed)
+            inner.transaction(true, |inner| tried.update(inner, selection, rule, &now))
         })
     }
 

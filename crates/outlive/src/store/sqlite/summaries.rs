@@ -35,12 +35,12 @@ impl SqliteStore {
             let damaged = |damaged: rows::Damaged| inner.damage.note(&damaged.id, &damaged.why);
             rows::scan_briefly(inner.connection(), &wide, page.order, page.after, damaged, |listed| {
                 match listed {
-                    Listed::RunSummary(brief) if inner.half_deleted.contains(&brief.id) => {}
+                    Listed::RunSummary(summary) if inner.half_deleted.contains(&summary.id) => {}
                     Listed::Other(record) if inner.half_deleted.contains(&record.run.id) => {}
-                    Listed::RunSummary(brief) => {
-                        if filter.states.as_ref().is_none_or(|states| states.contains(&brief.state())) {
-                            places.push(brief.place());
-                            found.push(OnRecord::RunSummary(brief));
+                    Listed::RunSummary(summary) => {
+                        if filter.states.as_ref().is_none_or(|states| states.contains(&summary.state())) {
+                            places.push(summary.place());
+                            found.push(OnRecord::RunSummary(summary));
                         }
                     }
                     Listed::Other(record) => {

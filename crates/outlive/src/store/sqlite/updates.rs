@@ -3,11 +3,14 @@
 //! A claim is an update of runs that are due. It asks an index, and takes the write lock only for a run that it may get.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use super::workers::Moment;
-use super::{Inner, claims, rows, settle};
-use crate::model::run::StateName;
+use super::{OpenDirectory, SqliteStore, claims, rows};
+use crate::model::id::{RunId, Stamp};
+use crate::model::run::{Run, StateName};
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write, WriteOutcome};
+use crate::util::sync::lock;
 
 /// How many runs an update reads at a time, at most. It begins with as many as it wants, which mostly are enough.
 const SCAN_STEP: usize = 256;
@@ -20,7 +23,72 @@ enum Updated {
     Busy,
 }
 
-impl Inner {
+/// The changes that the tries of one update have made: what an earlier try did to a database that was deleted may come
+/// back with the files of the runs.
+#[derive(Default)]
+pub(super) struct Tried(Mutex<Vec<(RunId, Stamp)>>);
+
+impl Tried {
+    /// Applies a rule to the runs of a selection, inside a transaction.
+    pub(super) fn update(
+        &self,
+        inner: &OpenDirectory,
+        selection: &Selection,
+        rule: Rule<'_>,
+        now: &Moment,
+    ) -> Result<Vec<Record>, Error> {
+        let mut changed = Vec::new();
+        for (id, stamp) in std::mem::take(&mut *lock(&self.0)) {
+            changed.extend(inner.find(id, now)?.filter(|record| record.stamp == stamp));
+        }
+        lock(&self.0).extend(changed.iter().map(|record| (record.run.id, record.stamp)));
+        let rest = Selection { limit: selection.limit.saturating_sub(changed.len()), ..selection.clone() };
+        let noting = |run: &Run, now| {
+            let change = rule(run, now)?;
+            lock(&self.0).push((run.id, change.stamp));
+            Some(change)
+        };
+        changed.extend(inner.update(&rest, &noting, now)?);
+        Ok(changed)
+    }
+}
+
+impl SqliteStore {
+    /// Writes the end of a run and applies a rule to others in one transaction: one sync for both. Where the end is not
+    /// written, no other run changes.
+    pub(crate) fn commit_and_update(
+        &self,
+        write: &Write,
+        selection: &Selection,
+        rule: Rule<'_>,
+    ) -> Result<(WriteOutcome, Vec<Record>), Error> {
+        let tried = Tried::default();
+        self.write(|inner, again| {
+            let now = self.now();
+            inner.transaction(true, |inner| {
+                let written = recognised(inner.apply(write, &now)?, write, again);
+                let changed = match &written {
+                    WriteOutcome::Done(_) => tried.update(inner, selection, rule, &now)?,
+                    _ => Vec::new(),
+                };
+                Ok((written, changed))
+            })
+        })
+    }
+}
+
+/// What became of a write. With `again` the files of an earlier try may have been read into the database that took the place
+/// of a deleted one.
+pub(super) fn recognised(written: WriteOutcome, write: &Write, again: bool) -> WriteOutcome {
+    match written {
+        WriteOutcome::Conflict(Some(found)) if again && found.stamp == write.stamp => {
+            WriteOutcome::Done(found.revision)
+        }
+        written => written,
+    }
+}
+
+impl OpenDirectory {
     /// Whether an update may change anything, found out without the write lock.
     pub(super) fn may_update(&self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<bool, Error> {
         // What is shown instead of a database in trouble does not say; and a writer may be rid of the trouble.
@@ -52,30 +120,26 @@ impl Inner {
         Ok(may)
     }
 
-    pub(super) fn update(&mut self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
-        let mut named = 0;
-        let done = self.transaction(true, |inner| {
-            if is_claim(selection) {
-                claims::mark_due(inner.connection(), now.at)?;
-            }
-            let mut changed = Vec::new();
-            if selection.limit == 0 {
-                return Ok(changed);
-            }
-            inner.visit_batches(selection, |record| {
-                let updated = inner.update_one(record, selection, rule, now, &mut named)?;
-                Ok(match updated {
-                    Updated::Busy => Visited::Busy,
-                    Updated::Unchanged => Visited::Next,
-                    Updated::Changed(record) => {
-                        changed.push(*record);
-                        if changed.len() < selection.limit { Visited::Next } else { Visited::Enough }
-                    }
-                })
-            })?;
-            Ok(changed)
-        });
-        settle(done, named)
+    fn update(&self, selection: &Selection, rule: Rule<'_>, now: &Moment) -> Result<Vec<Record>, Error> {
+        if is_claim(selection) {
+            claims::mark_due(self.connection(), now.at)?;
+        }
+        let mut changed = Vec::new();
+        if selection.limit == 0 {
+            return Ok(changed);
+        }
+        self.visit_batches(selection, |record| {
+            let updated = self.update_one(record, selection, rule, now)?;
+            Ok(match updated {
+                Updated::Busy => Visited::Busy,
+                Updated::Unchanged => Visited::Next,
+                Updated::Changed(record) => {
+                    changed.push(*record);
+                    if changed.len() < selection.limit { Visited::Next } else { Visited::Enough }
+                }
+            })
+        })?;
+        Ok(changed)
     }
 
     /// Visits the runs of a selection batch by batch, so that what is visited may be written. Of a claim, runs that need
@@ -129,7 +193,6 @@ impl Inner {
         selection: &Selection,
         rule: Rule<'_>,
         now: &Moment,
-        named: &mut usize,
     ) -> Result<Updated, Error> {
         let record = self.read(self.adopt(record)?, now)?;
         if !selection.takes(&record.run, now.at) {
@@ -137,7 +200,7 @@ impl Inner {
         }
         let Some(change) = rule(&record.run, now.at) else { return Ok(Updated::Unchanged) };
         let write = Write::change(&record, change.transition, change.stamp);
-        Ok(match self.apply(&write, now, named)? {
+        Ok(match self.apply(&write, now)? {
             WriteOutcome::Done(_) => {
                 self.find(write.run.id, now)?.map_or(Updated::Unchanged, |record| Updated::Changed(Box::new(record)))
             }

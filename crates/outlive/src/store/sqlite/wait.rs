@@ -20,7 +20,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_mi
 /// How often a wait looks whether it is in vain.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// For how long a holder may be stopped before no process waits for it any more.
-const STOPPED_PATIENCE: Duration = Duration::from_secs(3);
+const STOPPED_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A wait for one lock.
 pub(crate) struct Wait {
@@ -28,7 +28,7 @@ pub(crate) struct Wait {
     name: &'static str,
     /// What it is a lock of.
     whose: &'static str,
-    patience: Duration,
+    timeout: Duration,
     waited: Duration,
     backoff: Backoff,
     looked: Duration,
@@ -38,11 +38,11 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(crate) fn new(name: &'static str, patience: Duration) -> Self {
+    pub(crate) fn new(name: &'static str, timeout: Duration) -> Self {
         Self {
             name,
             whose: "the registry",
-            patience,
+            timeout,
             waited: Duration::ZERO,
             backoff: PAUSES,
             looked: Duration::ZERO,
@@ -58,7 +58,7 @@ impl Wait {
 
     /// Gives up at the first look at a holder that is stopped.
     pub(super) fn without_patience(self) -> Self {
-        Self { patience: Duration::from_millis(1), ..self }
+        Self { timeout: Duration::from_millis(1), ..self }
     }
 
     /// Takes the lock, or pauses and answers that it is still held.
@@ -89,7 +89,7 @@ impl Wait {
     /// Notes that time was spent waiting. An error where it makes no sense to wait any longer.
     pub(super) fn passed(&mut self, pause: Duration, lock: &OwnedFd) -> Result<(), Error> {
         self.waited += pause;
-        if self.waited < self.patience && self.waited - self.looked < LOOK {
+        if self.waited < self.timeout && self.waited - self.looked < LOOK {
             return Ok(());
         }
         self.looked = self.waited;
@@ -102,18 +102,18 @@ impl Wait {
         let file = id_of(lock);
         let has_it = |pid: &u32| file.is_some_and(|file| has_open(*pid, file));
         // Another program may hold it, and say nothing.
-        let asks_kernel = !progress && self.waited >= STOPPED_PATIENCE.min(self.patience);
+        let asks_kernel = !progress && self.waited >= STOPPED_TIMEOUT.min(self.timeout);
         let holder = said.filter(has_it).or_else(|| if asks_kernel { kernels_holder(lock) } else { None });
         let stopped = holder.filter(|pid| is_stopped(*pid));
         let since = *self.stopped_since.get_or_insert(self.waited);
         match (stopped, holder) {
-            (Some(pid), _) if self.waited - since >= STOPPED_PATIENCE.min(self.patience) => {
+            (Some(pid), _) if self.waited - since >= STOPPED_TIMEOUT.min(self.timeout) => {
                 in_vain(format!("is held by process {pid}, which is stopped: `kill -CONT {pid}` continues it"))
             }
-            (None, Some(pid)) if self.waited >= self.patience => {
+            (None, Some(pid)) if self.waited >= self.timeout => {
                 in_vain(format!("has been held by process {pid} for too long"))
             }
-            _ if self.waited >= self.patience => in_vain("has been held for too long".into()),
+            _ if self.waited >= self.timeout => in_vain("has been held for too long".into()),
             (Some(_), _) => Ok(()),
             (None, _) => {
                 self.stopped_since = None;

@@ -6,11 +6,11 @@
 
 use super::schema::{self, Database, from_sqlite};
 use super::workers::Moment;
-use super::{Inner, fill, rows, run_files};
+use super::{OpenDirectory, fill, rows, run_files};
 use crate::model::id::Entropy;
 use crate::store::Error;
 
-impl Inner {
+impl OpenDirectory {
     /// The runs that their files know more of than the database does.
     pub(super) fn behind(&self) -> Result<Vec<run_files::FiledRun>, Error> {
         let mut behind = Vec::new();
@@ -57,8 +57,8 @@ impl Inner {
     /// What is wrong with the pages of the database, if anything is.
     pub(super) fn damaged_pages(&self) -> Result<Option<String>, Error> {
         match self.connection().query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
-            Ok(verdict) if verdict == "ok" => Ok(None),
-            Ok(verdict) => Ok(Some(verdict)),
+            Ok(outcome) if outcome == "ok" => Ok(None),
+            Ok(outcome) => Ok(Some(outcome)),
             Err(error) => match from_sqlite(error) {
                 Error::Corrupt(what) => Ok(Some(what)),
                 Error::Unknown(what) if schema::is_log_cut(&self.place) => Ok(Some(what)),

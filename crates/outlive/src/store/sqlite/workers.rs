@@ -68,7 +68,7 @@ fn moment(row: &Row<'_>, from: usize) -> rusqlite::Result<Moment> {
 }
 
 /// Since when this database could receive heartbeats: since it was made.
-pub(super) fn set_hears_since(connection: &Connection, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
+pub(super) fn set_reachable_since(connection: &Connection, now: &Moment, entropy: &dyn Entropy) -> Result<(), Error> {
     let values: [(&str, rusqlite::types::Value); 5] = [
         ("generation", i64::from(entropy.draw() as u32 >> 2).into()),
         ("hears_at", now.at.as_micros().into()),
@@ -91,7 +91,7 @@ pub(super) fn reachable_since(connection: &Connection) -> Result<Moment, Error> 
 /// When the owner of a run was last heard of.
 pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> Result<LastHeartbeat, Error> {
     let open = reachable_since(connection)?;
-    let sql = "SELECT beat, heard_at, heard_awake, boot_id, time_ns FROM workers WHERE id = ?1";
+    let sql = "SELECT beat, beat_at, beat_awake, boot_id, time_ns FROM workers WHERE id = ?1";
     let known = cached(connection, sql)?
         .query_row([owner.to_string()], |row| Ok((row.get::<_, i64>(0)?, moment(row, 1)?)))
         .optional()
@@ -107,7 +107,7 @@ pub(super) fn heard(connection: &Connection, owner: WorkerId, now: &Moment) -> R
 pub(super) fn all(connection: &Connection, now: &Moment) -> Result<Vec<WorkerRecord>, Error> {
     let open = reachable_since(connection)?;
     let mut statement =
-        cached(connection, "SELECT id, beat, heard_at, heard_awake, boot_id, time_ns, body FROM workers ORDER BY id")?;
+        cached(connection, "SELECT id, beat, beat_at, beat_awake, boot_id, time_ns, body FROM workers ORDER BY id")?;
     let mut rows = statement.query([]).map_err(from_sqlite)?;
     let mut workers = Vec::new();
     while let Some(row) = rows.next().map_err(from_sqlite)? {
@@ -146,7 +146,7 @@ pub(super) fn alert(connection: &Connection, worker: WorkerId) -> Result<(), Err
 /// Counts a beat. Answers with the worker's attention, and whether the worker was known.
 fn touch(connection: &Connection, worker: &WorkerRecord, now: &Moment) -> Result<(u64, bool), Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
-    let sql = "UPDATE workers SET beat = beat + 1, heard_at = ?2, heard_awake = ?3, boot_id = ?4, time_ns = ?5
+    let sql = "UPDATE workers SET beat = beat + 1, beat_at = ?2, beat_awake = ?3, boot_id = ?4, time_ns = ?5
                WHERE id = ?1 RETURNING attention";
     let known = cached(connection, sql)?
         .query_row(params![worker.id.to_string(), at, awake, now.boot_id, time_ns], |row| row.get::<_, i64>(0))
@@ -162,8 +162,7 @@ fn touch(connection: &Connection, worker: &WorkerRecord, now: &Moment) -> Result
 /// Puts a worker on record, unless it is.
 fn add(connection: &Connection, worker: &WorkerRecord, now: &Moment) -> Result<bool, Error> {
     let (at, awake, time_ns) = (now.at.as_micros(), now.awake.as_nanos() as i64, now.time_ns.cast_signed());
-    let sql =
-        "INSERT OR IGNORE INTO workers (id, beat, heard_at, heard_awake, boot_id, time_ns, attention, body) VALUES
+    let sql = "INSERT OR IGNORE INTO workers (id, beat, beat_at, beat_awake, boot_id, time_ns, attention, body) VALUES
                (?1, 1, ?2, ?3, ?4, ?5, ifnull((SELECT value FROM meta WHERE name = 'generation'), 0) << ?6, ?7)";
     let added = cached(connection, sql)?
         .execute(params![worker.id.to_string(), at, awake, now.boot_id, time_ns, GENERATION_SHIFT, body(worker)?])
@@ -282,7 +281,7 @@ mod tests {
     fn a_worker_that_leaves_is_forgotten_with_the_last_of_its_runs_and_not_before() {
         use std::sync::Arc;
 
-        use crate::lifecycle::{Action, Fence, Verdict, apply};
+        use crate::lifecycle::{Action, Fence, Outcome, apply};
         use crate::model::id::SystemEntropy;
         use crate::model::time::SystemClock;
         use crate::store::sqlite::{Sharing, SqliteStore};
@@ -316,7 +315,7 @@ mod tests {
         };
         let end = |record: &Record| {
             let fence = Fence { worker, epoch: record.run.epoch };
-            let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
+            let finish = Action::Finish { fence, outcome: Outcome::SUCCEEDED, exit: None };
             let finished = apply(&record.run, &finish, &me, SystemClock.now()).unwrap();
             commit(Write::change(record, finished, stamp(&SystemEntropy)))
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use rustix::io::Errno;
 
-use super::directory::{Place, from_io};
+use super::directory::{RegistryDirectory, from_io};
 use super::wait::{LOOK, Wait, say_holder, stopped_holder};
 use crate::host::Writing;
 use crate::store::Error;
@@ -22,7 +22,7 @@ use crate::util::sync::lock;
 /// What they queue for.
 pub(super) const QUEUE: &str = "write.lock";
 /// How long a reader waits for a writer.
-const READER_PATIENCE: Duration = Duration::from_secs(2);
+const READER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The place where writers queue. Opened once, so that a process that can open no more files still beats.
 pub(super) struct Queue {
@@ -34,12 +34,12 @@ pub(super) struct Queue {
 /// would free for the others.
 #[derive(Default)]
 struct QueuedWriter {
-    state: Mutex<Asked>,
+    state: Mutex<WaiterState>,
     granted: Condvar,
 }
 
 #[derive(Default)]
-struct Asked {
+struct WaiterState {
     /// A thread waits for the lock.
     waiting: bool,
     /// A thread here still wants it.
@@ -51,7 +51,7 @@ struct Asked {
 }
 
 impl QueuedWriter {
-    fn state(&self) -> MutexGuard<'_, Asked> {
+    fn state(&self) -> MutexGuard<'_, WaiterState> {
         lock(&self.state)
     }
 
@@ -81,21 +81,21 @@ pub(super) struct WriterTurn {
 
 /// Waits until no process writes, and keeps it so while the answer lives. None where none has written yet, or another
 /// takes longer than a reader should wait.
-pub(super) fn standstill(place: &Place) -> Option<OwnedFd> {
+pub(super) fn standstill(place: &RegistryDirectory) -> Option<OwnedFd> {
     let file = files::open_file(&place.dir, Path::new(QUEUE)).ok()?.into();
-    Wait::new(QUEUE, READER_PATIENCE).lock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+    Wait::new(QUEUE, READER_TIMEOUT).lock(&file, FlockOperation::NonBlockingLockShared).ok()?;
     Some(file)
 }
 
 impl Queue {
-    pub(super) fn open(place: &Place) -> Result<Self, Error> {
+    pub(super) fn open(place: &RegistryDirectory) -> Result<Self, Error> {
         let file = files::open_lock(&place.dir, QUEUE, place.sharing.file_mode());
         let file = file.map_err(|error| from_io("the queue of writers cannot be opened", &error))?;
         Ok(Self { file: Arc::new(file), asking: Arc::default() })
     }
 
-    /// Waits for a turn, for at most `patience`.
-    pub(super) fn wait(&self, patience: Duration) -> Result<WriterTurn, Error> {
+    /// Waits for a turn, for at most `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<WriterTurn, Error> {
         let turn = || {
             // Before the turn is used: a fork waits for what has begun, and this for a fork.
             let _writing = Writing::begin();
@@ -117,12 +117,12 @@ impl Queue {
             asked.waiting = true;
         }
         asked.wanted = true;
-        let mut wait = Wait::new(QUEUE, patience);
+        let mut wait = Wait::new(QUEUE, timeout);
         if asked.in_vain.take().is_some_and(|pid| stopped_holder(&self.file) == Some(pid)) {
             // A thread that waited for it before has waited for all.
             wait = wait.without_patience();
         }
-        let pause = LOOK.min(patience);
+        let pause = LOOK.min(timeout);
         loop {
             let granted = self.asking.granted.wait_timeout_while(asked, pause, |asked| !asked.granted);
             asked = granted.unwrap_or_else(PoisonError::into_inner).0;
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_turn_is_waited_for_with_an_end_and_a_late_one_is_passed_on() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
+        let place = RegistryDirectory::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
         let (one, other) = (Queue::open(&place).unwrap(), Queue::open(&place).unwrap());
         let held = one.wait(Duration::from_secs(10)).unwrap();
         assert!(other.wait(Duration::from_millis(10)).is_err(), "two had a turn at once");
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn one_thread_waits_however_often_a_turn_was_given_up() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
+        let place = RegistryDirectory::create(&dir.path().join("r"), Sharing::Private, &SystemEntropy).unwrap();
         let (one, other) = (Queue::open(&place).unwrap(), Queue::open(&place).unwrap());
         let waiting = || {
             let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();

@@ -67,7 +67,7 @@ fn f_81_of_a_batch_only_what_failed_is_asked_for_again() {
                     said += &format!("<Error><Key>{key}</Key><Code>{code}</Code><Message>no</Message></Error>");
                 }
             }
-            pollster::block_on(store.delete_by_hand(&gone)).unwrap();
+            pollster::block_on(store.raw_delete(&gone)).unwrap();
             Fate::Say(document(&format!("<DeleteResult>{said}</DeleteResult>")))
         });
         let (sweeping, _) = yard.process_at(proxy.port(), Duration::from_secs(10)).await;
@@ -211,7 +211,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
             let told = events(&yard.store, id).await;
             assert_eq!(told.last().map(String::as_str), Some("3 objects of 15 bytes deleted"), "{told:?}");
             living.succeed().await.unwrap();
-            yard.store.delete_by_hand(&[format!("{}/data/{kept}", yard.prefix)]).await.unwrap();
+            yard.store.raw_delete(&[format!("{}/data/{kept}", yard.prefix)]).await.unwrap();
         }
     });
 }
@@ -223,9 +223,9 @@ fn f_77_in_a_versioned_bucket_deleted_objects_are_reported_as_hidden() {
         let (gone, id) = (yard.start().await, failed(&yard, 2).await);
         // Nothing keeps a new object from being put over a deleted one, so whoever knew it must not.
         let key = yard.store.place_of_record(gone.id());
-        yard.store.delete_by_hand(std::slice::from_ref(&key)).await.unwrap();
+        yard.store.raw_delete(std::slice::from_ref(&key)).await.unwrap();
         assert!(gone.set_checkpoint(1.into()).await.is_err());
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_none(), "a deleted record came back");
+        assert!(yard.store.raw_get(&key).await.unwrap().is_none(), "a deleted record came back");
         std::mem::forget(gone);
 
         let dry = yard.sweep(&at_once(), true).await;

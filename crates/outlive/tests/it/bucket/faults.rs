@@ -180,10 +180,10 @@ fn f_73_a_record_that_vanished_is_not_made_again_by_a_late_writer() {
             let (owner, store) = yard.process_at(proxy.port(), Duration::from_secs(5)).await;
             let handle = owner.start(spec("job")).await.unwrap();
             let key = store.place_of_record(handle.id());
-            yard.store.delete_by_hand(std::slice::from_ref(&key)).await.unwrap();
+            yard.store.raw_delete(std::slice::from_ref(&key)).await.unwrap();
             left.store(usize::MAX, Ordering::SeqCst);
             let error = handle.set_checkpoint(1.into()).await.unwrap_err();
-            assert!(yard.store.get_by_hand(&key).await.unwrap().is_none(), "{error}");
+            assert!(yard.store.raw_get(&key).await.unwrap().is_none(), "{error}");
             std::mem::forget(handle);
         }
     });

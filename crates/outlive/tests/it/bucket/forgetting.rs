@@ -48,7 +48,7 @@ fn records_without_objects_or_references_are_deleted() {
         for (index, id) in ids.into_iter().enumerate() {
             assert_eq!(yard.process().await.get(id).await.is_ok(), index > 0, "{index}");
         }
-        let left = yard.store.list_by_hand(&format!("{}/runs", yard.prefix)).await.unwrap();
+        let left = yard.store.raw_list(&format!("{}/runs", yard.prefix)).await.unwrap();
         assert!(!left.iter().any(|key| key.contains(&ids[0].to_string())), "{left:?}");
         // The objects of the second went with the sweep before: now nothing is left of it.
         assert_eq!(yard.sweep(&after(HOUR), false).await.forgotten, [ids[1]]);
@@ -104,9 +104,9 @@ fn a_killed_deletion_leaves_a_tombstone_that_others_complete() {
         let again = yard.sweep(&after(HOUR), false).await;
         assert!(again.problems.is_empty() && again.forgotten.is_empty(), "{again:?}");
         let key = yard.store.place_of_record(id);
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_some());
+        assert!(yard.store.raw_get(&key).await.unwrap().is_some());
         yard.clock.pass(HOUR * 48);
         yard.sweep(&after(HOUR), false).await;
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_none());
+        assert!(yard.store.raw_get(&key).await.unwrap().is_none());
     });
 }

@@ -118,9 +118,9 @@ impl Hostile {
                 // Beside the original, or around its artifacts, so that they are below the prefix of the copy.
                 let below = if draw.one_in(2) { "-copy" } else { "/data" };
                 let prefix = format!("{}{below}", yard.prefix);
-                for key in yard.store.list_by_hand(&format!("{}/runs", yard.prefix)).await.unwrap() {
+                for key in yard.store.raw_list(&format!("{}/runs", yard.prefix)).await.unwrap() {
                     // What was deleted meanwhile is in no copy.
-                    let Some(bytes) = yard.store.get_by_hand(&key).await.unwrap() else { continue };
+                    let Some(bytes) = yard.store.raw_get(&key).await.unwrap() else { continue };
                     yard.store.raw_put(&key.replacen(&yard.prefix, &prefix, 1), &bytes).await.unwrap();
                 }
                 self.copies.push(Copy::Bucket { prefix });
@@ -173,7 +173,7 @@ impl Hostile {
         let is_there = match (&self.elsewhere, field) {
             (Elsewhere::Directory(dir), _) => dir.path().join(&path).exists(),
             (Elsewhere::Bucket(prefix), Field::Bucket(yard)) => {
-                yard.store.get_by_hand(&format!("{prefix}/{path}")).await.unwrap().is_some()
+                yard.store.raw_get(&format!("{prefix}/{path}")).await.unwrap().is_some()
             }
             _ => false,
         };
@@ -184,9 +184,9 @@ impl Hostile {
     pub(crate) async fn leave(&mut self, field: &Field) {
         for copy in self.copies.drain(..) {
             if let (Copy::Bucket { prefix }, Field::Bucket(yard)) = (copy, field) {
-                let keys = yard.store.list_by_hand(&format!("{prefix}/runs")).await.unwrap();
+                let keys = yard.store.raw_list(&format!("{prefix}/runs")).await.unwrap();
                 let keys: Vec<String> = keys.into_iter().filter(|key| !key.contains(ALIEN)).collect();
-                yard.store.delete_by_hand(&keys).await.unwrap();
+                yard.store.raw_delete(&keys).await.unwrap();
             }
         }
     }

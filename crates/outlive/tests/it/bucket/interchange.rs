@@ -41,13 +41,13 @@ fn b01_ours_are_read_by_a_reader_of_the_contract_in_every_state() {
         let yard = Yard::new().await;
         let read = async |id| {
             let key = yard.store.place_of_record(id);
-            let bytes = yard.store.get_by_hand(&key).await.unwrap().unwrap();
+            let bytes = yard.store.raw_get(&key).await.unwrap().unwrap();
             assert!(contract(&["key", &key], b"").trim() == "ok", "{key}");
             let now = outlive::time::Clock::now(&*yard.clock).to_string();
             contract(&["read", &now], &bytes).trim().to_owned()
         };
         let lease = async |id| {
-            let bytes = yard.store.get_by_hand(&yard.store.place_of_record(id)).await.unwrap().unwrap();
+            let bytes = yard.store.raw_get(&yard.store.place_of_record(id)).await.unwrap().unwrap();
             contract(&["lease", &outlive::time::Clock::now(&*yard.clock).to_string()], &bytes).trim().to_owned()
         };
         let handle = yard.start().await;
@@ -85,7 +85,7 @@ fn b01_ours_are_read_by_a_reader_of_the_contract_in_every_state() {
 
 /// The fields of a run's record, as a reader of the contract reads them.
 async fn fields<const N: usize>(yard: &Yard, id: RunId, names: [&str; N]) -> [String; N] {
-    let bytes = yard.store.get_by_hand(&yard.store.place_of_record(id)).await.unwrap().unwrap();
+    let bytes = yard.store.raw_get(&yard.store.place_of_record(id)).await.unwrap().unwrap();
     let read = contract(&[&["fields"], &names[..]].concat(), &bytes);
     read.lines().map(str::to_owned).collect::<Vec<_>>().try_into().unwrap()
 }
@@ -156,7 +156,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
             key
         };
         let update = async |key: &str, words: &[&str]| {
-            let before = yard.store.get_by_hand(key).await.unwrap().unwrap();
+            let before = yard.store.raw_get(key).await.unwrap().unwrap();
             yard.store.raw_put(key, contract(words, &before).as_bytes()).await.unwrap();
         };
         let (a, b, c) = (create("run-a").await, create("run-b").await, create("run-c").await);
@@ -185,7 +185,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
         update(&c, &["succeed", &now(), "manifests/2026-11-16T00:00:00Z_run_id=run-c/manifest.json"]).await;
         let mut keys = Vec::new();
         for key in [a, b, c] {
-            let body = yard.store.get_by_hand(&key).await.unwrap().unwrap();
+            let body = yard.store.raw_get(&key).await.unwrap().unwrap();
             keys.push((key, body));
         }
         yard.publish("run-c", &[super::yard::attempt_of("run-c", 0, 1)]).await;
@@ -217,7 +217,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
         assert_eq!(yard.sweep(&at_once, false).await.objects, 1, "its lease ended long ago");
         assert_eq!(yard.shards().await, [winner]);
         for (key, body) in keys {
-            assert_eq!(yard.store.get_by_hand(&key).await.unwrap().unwrap(), body, "a record of theirs was written");
+            assert_eq!(yard.store.raw_get(&key).await.unwrap().unwrap(), body, "a record of theirs was written");
         }
     });
 }
@@ -228,13 +228,13 @@ fn b01_a_record_is_the_same_bytes_when_nothing_has_changed_and_keeps_what_others
         let yard = Yard::new().await;
         let handle = yard.start().await;
         let key = yard.store.place_of_record(handle.id());
-        let text = String::from_utf8(yard.store.get_by_hand(&key).await.unwrap().unwrap()).unwrap();
+        let text = String::from_utf8(yard.store.raw_get(&key).await.unwrap().unwrap()).unwrap();
         assert_eq!(contract(&["sorted"], text.as_bytes()).trim(), "ok", "{text}");
         let added = text.replace("format_version: 1\n", "format_version: 1\nzone:\n  of: \"theirs\"\n");
         yard.store.raw_put(&key, added.as_bytes()).await.unwrap();
         handle.set_checkpoint(1.into()).await.unwrap();
         handle.succeed().await.unwrap();
-        let text = String::from_utf8(yard.store.get_by_hand(&key).await.unwrap().unwrap()).unwrap();
+        let text = String::from_utf8(yard.store.raw_get(&key).await.unwrap().unwrap()).unwrap();
         assert!(text.contains("zone:\n  of: \"theirs\"\n"), "{text}");
     });
 }

@@ -119,7 +119,7 @@ fn f_76_pages_are_whole_while_objects_come_and_go() {
         assert_eq!((report.objects, report.left), (2 * PAGE as u64 + 500, 0), "{report:?}");
         assert_eq!(yard.shards().await.len(), 1);
         assert_eq!(yard.sweep(&at_once(), false).await.objects, 1, "what came late is for the next sweep");
-        assert!(yard.shards().await.is_empty() && yard.store.get_by_hand(&late).await.unwrap().is_none());
+        assert!(yard.shards().await.is_empty() && yard.store.raw_get(&late).await.unwrap().is_none());
     });
 }
 
@@ -143,7 +143,7 @@ fn b08_of_many_records_those_that_have_changed_are_read_and_no_others() {
                 format!("{}/runs/2020-01-01T00:00:00.000000Z_run_id=run-{number}_{number:032x}/run.yaml", yard.prefix);
             (key, record(number).into_bytes())
         });
-        yard.store.put_many_by_hand(objects.collect()).await.unwrap();
+        yard.store.raw_put_many(objects.collect()).await.unwrap();
         let (_, store) = yard.process_at(Bucket::shared().port(), Duration::from_secs(60)).await;
         let counted = async || {
             let before = store.counted();

@@ -62,7 +62,7 @@ fn t6_07_reading_creates_nothing_and_needs_read_permission_alone() {
         let nothing = Registry::read_bucket(&url_at(port, READ_KEY, &missing)).await.unwrap();
         assert!(nothing.store().list(&Filter::default(), &Page::default()).await.unwrap().records.is_empty());
         assert!(nothing.store().workers().await.unwrap().is_empty());
-        let left = yard.store.list_by_hand(&missing).await.unwrap();
+        let left = yard.store.raw_list(&missing).await.unwrap();
         assert!(left.is_empty(), "reading has written {left:?}");
 
         let (running, ended) = (yard.start().await, yard.start().await);

@@ -36,8 +36,7 @@ fn b02_b04_winners_stay_as_they_are_and_other_attempts_go() {
         handle.succeed().await.unwrap();
 
         let yaml =
-            String::from_utf8(yard.store.get_by_hand(&yard.store.place_of_record(run_id)).await.unwrap().unwrap())
-                .unwrap();
+            String::from_utf8(yard.store.raw_get(&yard.store.place_of_record(run_id)).await.unwrap().unwrap()).unwrap();
         for line in [
             "status: \"succeeded\"",
             "error_type: null",

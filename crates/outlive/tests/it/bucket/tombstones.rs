@@ -34,7 +34,7 @@ fn t8_04_deleted_run_stays_deleted_when_its_paused_worker_beats() {
         owner.tick().await.unwrap();
         assert_eq!(handle.stop_requested(), Some(Stop::Lost));
         let refused = handle.set_checkpoint(1.into()).await.unwrap_err();
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_none(), "it came back: {refused}");
+        assert!(yard.store.raw_get(&key).await.unwrap().is_none(), "it came back: {refused}");
         std::mem::forget(handle);
     });
 }
@@ -45,7 +45,7 @@ fn t5_b2_deleted_run_is_lost_through_a_process_that_never_saw_it() {
         let yard = Yard::new().await;
         let handle = yard.start().await;
         let (id, key) = (handle.id(), yard.store.place_of_record(handle.id()));
-        yard.store.delete_by_hand(std::slice::from_ref(&key)).await.unwrap();
+        yard.store.raw_delete(std::slice::from_ref(&key)).await.unwrap();
         // A server that lends the registry was restarted: it passes on the beats of a worker elsewhere.
         let (_, restarted) = yard.process_at(Bucket::shared().port(), PATIENCE).await;
         let beat = Beat {
@@ -63,7 +63,7 @@ fn t5_b2_deleted_run_is_lost_through_a_process_that_never_saw_it() {
         let again = Write { expect: Expect::Absent, run: handle.run(), events: Vec::new(), ended: None, stamp };
         let refused = restarted.commit(vec![again]).await.unwrap_err().to_string();
         assert!(refused.contains("was deleted"), "{refused}");
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_none());
+        assert!(yard.store.raw_get(&key).await.unwrap().is_none());
         std::mem::forget(handle);
     });
 }
@@ -73,13 +73,13 @@ fn t5_b2_run_is_registered_again_where_the_whole_registry_was_deleted() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;
-        let all = yard.store.list_by_hand(&yard.prefix).await.unwrap();
+        let all = yard.store.raw_list(&yard.prefix).await.unwrap();
         assert!(all.iter().any(|key| key.ends_with("registry.yaml")), "{all:?}");
-        yard.store.delete_by_hand(&all).await.unwrap();
+        yard.store.raw_delete(&all).await.unwrap();
         yard.registry.tick().await.unwrap();
         assert_eq!(handle.stop_requested(), None, "losing the registry does not stop the work");
         let key = yard.store.place_of_record(handle.id());
-        assert!(yard.store.get_by_hand(&key).await.unwrap().is_some());
+        assert!(yard.store.raw_get(&key).await.unwrap().is_some());
         handle.succeed().await.unwrap();
     });
 }

@@ -33,8 +33,8 @@ async fn put_record(yard: &Yard, prefix: &str, name: &str, text: &str) {
 
 /// Copies the records of a registry to another prefix, as `cp -r` would.
 async fn copy_records(yard: &Yard, from: &str, to: &str) {
-    for key in yard.store.list_by_hand(&format!("{from}/runs")).await.unwrap() {
-        let bytes = yard.store.get_by_hand(&key).await.unwrap().unwrap();
+    for key in yard.store.raw_list(&format!("{from}/runs")).await.unwrap() {
+        let bytes = yard.store.raw_get(&key).await.unwrap().unwrap();
         yard.store.raw_put(&key.replacen(from, to, 1), &bytes).await.unwrap();
     }
 }
@@ -276,7 +276,7 @@ fn t6_05_counts_of_two_sweepers_of_foreign_records_add_up() {
         });
         let told: u64 = reports.iter().map(|report| report.objects).sum();
         assert_eq!((told, yard.shards().await.len()), (21, 0), "{reports:?}");
-        let marks = yard.store.list_by_hand(&format!("{}/.outlive/runs/sweeps", yard.prefix)).await.unwrap();
+        let marks = yard.store.raw_list(&format!("{}/.outlive/runs/sweeps", yard.prefix)).await.unwrap();
         assert!(marks.is_empty(), "marks were left: {marks:?}");
         assert_eq!(yard.sweep(&at_once(), false).await.objects, 0);
     });

@@ -101,7 +101,7 @@ impl Yard {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Option<Vec<u8>> {
-        self.store.get_by_hand(&self.key(path)).await.unwrap()
+        self.store.raw_get(&self.key(path)).await.unwrap()
     }
 
     /// An object of an attempt at a part of a run.
@@ -115,7 +115,7 @@ impl Yard {
     pub(crate) async fn shards_of(&self, name: &str, count: usize) {
         let path = |number: usize| format!("{}/{number:05}.sst", attempt_of(name, 7, 0));
         self.store
-            .put_many_by_hand((0..count).map(|number| (self.key(&path(number)), b"12345".to_vec())).collect())
+            .raw_put_many((0..count).map(|number| (self.key(&path(number)), b"12345".to_vec())).collect())
             .await
             .unwrap();
     }
@@ -131,7 +131,7 @@ impl Yard {
     /// What is there below the trees of runs.
     pub(crate) async fn shards(&self) -> Vec<String> {
         let below = self.key("shards");
-        let mut found = self.store.list_by_hand(&below).await.unwrap();
+        let mut found = self.store.raw_list(&below).await.unwrap();
         found.sort();
         found.iter().map(|key| key.strip_prefix(&self.key("")).unwrap().to_owned()).collect()
     }

@@ -52,9 +52,9 @@ fn without_partitions_old_history_is_deleted_run_by_run() {
         let waits = owner.enqueue(spec("waits")).await.unwrap();
         super::history::days_later(&schema, 40);
         // Without a limit nothing is deleted.
-        assert_eq!(store.tidy().await.unwrap(), 0);
+        assert_eq!(store.maintain().await.unwrap(), 0);
         store.keep_history(Some(Duration::from_secs(30 * 86_400))).await.unwrap();
-        assert_eq!(store.tidy().await.unwrap(), 1);
+        assert_eq!(store.maintain().await.unwrap(), 1);
         assert!(record(&store, old_id).await.is_none());
         assert!(owner.events(old_id).await.unwrap().is_empty());
         assert_eq!(count("label"), "0");

@@ -27,19 +27,19 @@ fn history_goes_a_table_at_a_time_and_never_while_anything_of_it_is_alive() {
         let waits = owner.enqueue(spec("waits")).await.unwrap();
         // Without a limit nothing ever goes.
         days_later(&schema, 400);
-        assert_eq!(store.tidy().await.unwrap(), 0);
+        assert_eq!(store.maintain().await.unwrap(), 0);
         let kept = parts(&schema);
         assert!(kept > 10, "{kept} tables for more than a year");
         store.keep_history(Some(Duration::from_secs(30 * 86_400))).await.unwrap();
         // The first is held by the run that waits; those between are empty.
-        let dropped = store.tidy().await.unwrap();
+        let dropped = store.maintain().await.unwrap();
         assert!(dropped > 8 && parts(&schema) < kept, "{dropped} of {kept}");
         assert_eq!(record(&store, id).await.unwrap().run.state.name(), StateName::Succeeded);
         assert_eq!(owner.events(id).await.unwrap().len(), 3);
         owner.cancel(waits.id, None).await.unwrap();
         let ended = format!("UPDATE {schema}.ended SET ended_at = ended_at - {DAY}");
         Server::shared().psql(&ended);
-        assert_eq!(store.tidy().await.unwrap(), 1);
+        assert_eq!(store.maintain().await.unwrap(), 1);
         assert!(record(&store, id).await.is_none());
         assert!(owner.events(id).await.unwrap().is_empty());
         // What is made from then on has a table.

@@ -11,7 +11,9 @@ use outlive::ownership::reaper::Reaper;
 use outlive::policy::Lease;
 use outlive::run::{Key, Spec, StateName, Step};
 use outlive::store::called;
+use outlive::store::postgres::Export;
 use outlive::store::{Beat, Order, Page, Record};
+use outlive::time::Timestamp;
 use serde_json::Value;
 
 /// How many runs wait, and how many have ended.
@@ -238,7 +240,8 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
         store.examine().await.unwrap();
         store.keep_history(Some(PATIENCE)).await.unwrap();
         store.keep_history(None).await.unwrap();
-        store.tidy().await.unwrap();
+        store.maintain().await.unwrap();
+        export_some(&server, &url, &store).await;
         // Somebody else, who holds what it does not own, and whose beats go missing.
         let other = process(&open(&url).unwrap(), Arc::new(SystemClock));
         let handle = other.start(spec("other")).await.unwrap();
@@ -274,6 +277,41 @@ fn t7_07_every_statement_reads_few_of_200_000_runs() {
         assert!(missed.is_empty(), "no plan was looked at of the statements made at {missed:?}");
         judge(&server.log()[begun..]);
     });
+}
+
+/// Exports a part of history with one run in it, and looks for that run.
+async fn export_some(server: &Server, url: &str, store: &PostgresStore) {
+    let made = server.psql(&format!(
+        "SET auto_explain.log_min_duration = -1; SET search_path TO {};
+         DO $$ DECLARE root text; BEGIN
+             FOREACH root IN ARRAY ARRAY['spec', 'ended', 'event_log', 'label'] LOOP
+                 EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', root || '_10', root,
+                                first_id(864000000000), first_id(950400000000));
+             END LOOP;
+         END $$;
+         INSERT INTO part (name, since, until) VALUES ('10', 864000000000, 950400000000);
+         INSERT INTO spec (id, created_at, priority, kind, body)
+             SELECT first_id(900000000000), 900000000000, 0, 'old', body FROM spec WHERE kind = 'job' LIMIT 1;
+         INSERT INTO ended (id, revision, stamp, epoch, created_at, priority, archived, started_at, ended_at, state, events)
+             VALUES (first_id(900000000000), 3, gen_random_uuid(), 1, 900000000000, 0, false, 900000000000, 900000000001,
+                     'succeeded', '');
+         SELECT first_id(900000000000)",
+        schema_of(url)
+    ));
+    let id: RunId = made.lines().last().unwrap().parse().unwrap();
+    let (home, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    store.reading_history_of(home.path().into());
+    let location = outlive::secrets::trust::NamedLocation::parse(place.path().to_str().unwrap()).unwrap();
+    let before = Timestamp::from_micros(950_400_000_000);
+    let [part] = &store.history_parts(before).await.unwrap()[..] else { panic!("one part is as old") };
+    let export = Export { location: &location, before, replace: false };
+    let part = store.export_part(part.clone(), &export, |_| Ok(())).await.unwrap();
+    assert_eq!((part.left, part.runs, part.files), (None, 1, 1));
+    assert_eq!(record(store, id).await.unwrap().run.state.name(), StateName::Succeeded);
+    let (other, elsewhere) = (open(url).unwrap(), tempfile::tempdir().unwrap());
+    other.reading_history_of(elsewhere.path().into());
+    assert!(record(&other, id).await.is_none());
+    assert_eq!(other.exported_to(id).await.unwrap().unwrap(), place.path().to_str().unwrap());
 }
 
 /// Gives half of the runs that are ready to one share, and has the server believe that no other share has any.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outlive::engine::worker::{BlockingJob, Tally, Worker, WorkerTiming};
-use outlive::lifecycle::{Action, Fence, Observed, Verdict, apply};
+use outlive::lifecycle::{Action, Fence, Observed, Outcome, apply};
 use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
 use outlive::registry::{Planned, Registry};
@@ -169,7 +169,7 @@ fn action(run: &Run, event: &Event) -> Action {
     let fence = || Fence { worker: event.worker.unwrap(), epoch: run.epoch };
     match &*event.action {
         "claim" => Action::Claim { owner: owner(event), early: false, leftovers: Default::default() },
-        "finish" => Action::Finish { fence: fence(), verdict: Verdict::SUCCEEDED, exit: None },
+        "finish" => Action::Finish { fence: fence(), outcome: Outcome::SUCCEEDED, exit: None },
         "interrupt" => {
             let interruption = Interruption { signal: None, reason: event.reason.clone().unwrap_or_default() };
             Action::Interrupt { fence: fence(), interruption, exit: None }

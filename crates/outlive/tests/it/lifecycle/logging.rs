@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outlive::ownership::handle::Persisted;
+use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::run::StateName;
 use outlive::store::Error;
 use outlive::testing::spec;
@@ -49,6 +49,28 @@ impl Logged {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(event)).map(str::to_owned).collect()
     }
+}
+
+#[test]
+fn t9_12_claim_that_ends_during_a_heartbeat_is_not_lost() {
+    let world = World::memory();
+    let (logged, _guard) = Logged::start();
+    pollster::block_on(async {
+        let ending: Arc<Mutex<Option<RunHandle>>> = Arc::default();
+        let during_beat = ending.clone();
+        let hook = move |call| {
+            let run = (call == "beat").then(|| during_beat.lock().unwrap().take()).flatten();
+            if let Some(run) = run {
+                pollster::block_on(run.succeed()).unwrap();
+            }
+            Ok(())
+        };
+        let owner = world.process_on(Watched::new(world.store.clone(), hook), unseen(1));
+        *ending.lock().unwrap() = Some(owner.start(spec("short")).await.unwrap());
+        owner.tick().await.unwrap();
+        assert!(ending.lock().unwrap().is_none(), "the run has not ended during the beat");
+        assert!(logged.of("").is_empty(), "{:?}", logged.of(""));
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use outlive::lifecycle::{OwnerEnd, Verdict};
+use outlive::lifecycle::{Outcome, OwnerEnd};
 use outlive::ownership::handle::Persisted;
 use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
@@ -117,7 +117,7 @@ fn l12_an_end_that_is_not_answered_in_time_is_spooled() {
         let handle = owner.start(spec("job")).await.unwrap();
         let (id, limit) = (handle.id(), Duration::from_millis(50));
         store.hangs.store(true, Ordering::SeqCst);
-        let end = OwnerEnd::Finished(Verdict::SUCCEEDED);
+        let end = OwnerEnd::Finished(Outcome::SUCCEEDED);
         assert_eq!(handle.end_within(limit, None, end, None).unwrap(), Persisted::Spooled);
         drop(handle);
         // It would be delivered before it is closed, for which it waits no longer either.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use crate::lifecycle::{Action, Fence, Outcome, apply, enqueued};
 use crate::model::id::Stamp;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{After, Release, Spec};
@@ -69,7 +69,7 @@ impl Lent {
         let claim = Action::Claim { owner: Owner::unknown(worker), early: false, leftovers: Default::default() };
         let claimed = self.act(&record, &claim, 1);
         let fence = Fence { worker, epoch: claimed.run.epoch };
-        self.act(&claimed, &Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None }, 2)
+        self.act(&claimed, &Action::Finish { fence, outcome: Outcome::SUCCEEDED, exit: None }, 2)
     }
 
     fn events(&self, id: RunId) -> Vec<Event> {

@@ -1,10 +1,10 @@
-//! Lanes: the parts of the queue that a claim reads from their beginning, each in the order of one index.
+//! Ranges of the queue that a claim reads from their beginning, each in the order of one index.
 //!
-//! A claim of a share, a kind or a priority is a stretch of one index: it begins with these columns and continues with
-//! the order of claims. Said as equalities, they would be constants to the planner, and other indexes would have the rest
-//! in order as well. Which of them it takes would depend on what it believes about the table, and the plan of a prepared
-//! statement is kept: a plan that was made while one share had all runs read past them for each run of another. So a lane
-//! is said as a range and sorted by all of its columns, which one index alone has in order.
+//! A claim of a share, a kind or a priority reads a range of one index: it begins with these columns and continues with
+//! the order of claims. Written as equalities, the columns would be constants to the planner, and other indexes would have
+//! the rest in order as well. Which of them it takes would depend on its statistics of the table, and the plan of a
+//! prepared statement is kept: a plan that was made while one share had all runs read past them for each run of another. So
+//! the statement compares rows and sorts by all of the columns, which one index alone has in order.
 
 use super::reads::{Clauses, Lead, Query, Table, Value, part_of};
 use crate::model::filter::Filter;
@@ -42,11 +42,11 @@ pub(super) fn lock(
 ) -> Query {
     let (filter, order) = (&selection.filter, selection.order);
     let by = if filter.ids.is_some() || filter.owner.is_some() { Lead::Few } else { Lead::Run };
-    let is_lane = table == Table::Waiting && selection.due && by == Lead::Run && order == Order::Claim;
-    let (mut clauses, sorted) = if is_lane {
-        let (lane, mut clauses) = (Lane::of(filter), Clauses::of(&Lane::rest(filter), by));
-        lane.say(&mut clauses, after);
-        (clauses, lane.sorted())
+    let is_range = table == Table::Waiting && selection.due && by == Lead::Run && order == Order::Claim;
+    let (mut clauses, sorted) = if is_range {
+        let (range, mut clauses) = (ClaimRange::of(filter), Clauses::of(&ClaimRange::rest(filter), by));
+        range.say(&mut clauses, after);
+        (clauses, range.sorted())
     } else {
         let mut clauses = Clauses::of(filter, by);
         clauses.say_place(by, order, after);
@@ -61,26 +61,26 @@ pub(super) fn lock(
     Query { sql: format!("{sql} FOR UPDATE OF r SKIP LOCKED"), values: clauses.values }
 }
 
-/// The columns that a lane is found by; all runs that are ready where there are none.
-struct Lane {
+/// A range by the columns that it is found by; without any, all runs that are ready.
+struct ClaimRange {
     share: Option<String>,
     kind: Option<String>,
     priority: Option<i32>,
 }
 
-impl Lane {
-    /// The lane of what a filter asks for.
+impl ClaimRange {
+    /// The range that a filter selects.
     fn of(filter: &Filter) -> Self {
         let share = filter.share.clone().filter(|tenant| !tenant.is_empty());
         Self { share, kind: filter.kind.clone(), priority: filter.priority }
     }
 
-    /// What a filter asks for beside its lane.
+    /// The conditions of a filter that its range does not imply.
     fn rest(filter: &Filter) -> Filter {
         Filter { share: None, kind: None, priority: None, ..filter.clone() }
     }
 
-    /// Says which runs are meant, right behind `after`.
+    /// Adds the conditions of the range, from right behind `after`.
     fn say(&self, clauses: &mut Clauses, after: Option<Cursor>) {
         let mut columns = self.columns();
         let mut marks: Vec<String> = [&self.share, &self.kind]

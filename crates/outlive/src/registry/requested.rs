@@ -1,0 +1,75 @@
+//! Runs that this process makes for another one of the same user: under the id that the other has chosen, and in its name.
+//!
+//! The other process may lose the answer and make the run itself. Both write under one id, so that there is one run.
+
+use serde::{Deserialize, Serialize};
+
+use super::Registry;
+use crate::error::Error;
+use crate::lifecycle::enqueued;
+use crate::model::id::RunId;
+use crate::model::run::{Actor, Run, Spec, Variables};
+use crate::ownership::handle::RunHandle;
+
+/// A run that a process describes to another one, which makes it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RequestedRun {
+    id: RunId,
+    spec: Spec,
+    /// The variables to keep in the home, which no record has.
+    sealed: Option<Variables>,
+}
+
+impl RequestedRun {
+    /// A queued run of that id.
+    pub fn new(id: RunId, spec: Spec) -> Self {
+        let mut spec = Spec { queued: true, ..spec };
+        let sealed = spec.command.as_mut().and_then(|command| command.sealed.take());
+        Self { id, spec, sealed }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// What is to be done.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn into_spec(self) -> Spec {
+        let Self { mut spec, sealed, .. } = self;
+        if let Some(command) = &mut spec.command {
+            command.sealed = sealed;
+        }
+        spec
+    }
+}
+
+impl Registry {
+    /// Makes a run for the process `pid` of this user and owns it at once, in one write.
+    #[doc(hidden)]
+    pub async fn start_requested(&self, run: RequestedRun, pid: u32) -> Result<RunHandle, Error> {
+        let keeping = self.keeping()?;
+        let _taking = keeping.take();
+        let maker = Actor { pid, ..self.me.clone() };
+        // It is executed at once: as with a run that its caller owns, only a later attempt needs what is kept of it.
+        let run = self.draft_by(&maker, run.id, run.into_spec(), self.clock.now(), false)?;
+        self.create_owned(run, &maker, keeping.clone()).await
+    }
+
+    /// Makes a run for the process `pid` of this user, and leaves it in the queue. Answers with the run that is there, where
+    /// it was made already.
+    #[doc(hidden)]
+    pub async fn enqueue_requested(&self, run: RequestedRun, pid: u32) -> Result<Run, Error> {
+        let (id, maker) = (run.id, Actor { pid, ..self.me.clone() });
+        let run = self.draft_by(&maker, id, run.into_spec(), self.clock.now(), true)?;
+        let made = enqueued(&run, &maker);
+        match self.create(run, vec![made]).await {
+            Ok(record) => Ok(record.run),
+            Err(error) => self.store.get(&[id]).await?.pop().map(|record| record.run).ok_or(error),
+        }
+    }
+}
