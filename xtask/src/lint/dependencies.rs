@@ -1,4 +1,5 @@
-//! Holds dependencies to `deny.toml`: their licences, second versions of one package, and where they come from.
+//! Holds dependencies to `deny.toml`: their licences, second versions of one package, and where they come from. None may
+//! need a later Rust than `rust-version` promises; of the standard library clippy's `incompatible_msrv` checks the same.
 //!
 //! `cargo deny` checks the same rules and more, but compiling it takes longer than all other lints, and no build of it that
 //! reads today's `cargo metadata` can be installed (ADR 0028). Advisories are checked where it is installed.
@@ -32,6 +33,10 @@ pub fn check() -> Result<(), Failed> {
     let mut found = check_licences(&packages, &texts(&rules["licenses"]["allow"]));
     found.extend(check_versions(&packages, &skipped(&rules)));
     found.extend(check_sources(&read("Cargo.lock")?));
+    let metadata = output(&cargo(), &["metadata", "--locked", "--format-version", "1"])?;
+    let metadata = serde_json::from_str(&metadata).map_err(|error| Failed(format!("`cargo metadata`: {error}")))?;
+    let promised = read("Cargo.toml")?["workspace"]["package"]["rust-version"].as_str().map(str::to_owned);
+    found.extend(check_rust(&packages, &metadata, &promised.unwrap_or_default()));
     for violation in &found {
         println!("{violation}");
     }
@@ -116,6 +121,23 @@ fn check_sources(lock: &Value) -> Vec<String> {
     foreign.map(|package| format!("{}: comes from {}", package["name"], package["source"])).collect()
 }
 
+/// The packages that need a later Rust than is promised.
+fn check_rust(packages: &BTreeSet<Package>, metadata: &Value, promised: &str) -> Vec<String> {
+    let number = |version: &str| -> Vec<u32> { version.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
+    let compiled: BTreeSet<(&str, &str)> =
+        packages.iter().map(|package| (package.name.as_str(), package.version.as_str())).collect();
+    let needs = |package: &Value| {
+        let (name, version) = (package["name"].as_str()?, package["version"].as_str()?);
+        let needed = package["rust_version"].as_str()?;
+        let (mut needs, mut has) = (number(needed), number(promised));
+        needs.resize(3, 0);
+        has.resize(3, 0);
+        (compiled.contains(&(name, version)) && needs > has)
+            .then(|| format!("{name} {version}: needs Rust {needed}, and `rust-version` promises {promised}"))
+    };
+    metadata["packages"].as_array().into_iter().flatten().filter_map(needs).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -161,5 +183,18 @@ mod tests {
             { "name": "bad", "source": "git+https://example.org/bad" },
         ] });
         assert_eq!(check_sources(&lock), [r#""bad": comes from "git+https://example.org/bad""#]);
+    }
+
+    #[test]
+    fn packages_that_need_a_later_rust_are_refused() {
+        let package = |name, version, rust| json!({ "name": name, "version": version, "rust_version": rust });
+        let metadata = json!({ "packages": [
+            package("serde", "1.0.0", json!("1.90.1")),
+            package("syn", "2.0.0", json!("1.90")),
+            package("syn", "3.0.0", json!(null)),
+            package("not-compiled", "1.0.0", json!("2.0")),
+        ] });
+        let found = check_rust(&parse_tree(TREE), &metadata, "1.90");
+        assert_eq!(found, ["serde 1.0.0: needs Rust 1.90.1, and `rust-version` promises 1.90"]);
     }
 }
