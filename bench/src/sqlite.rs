@@ -9,7 +9,7 @@ pub mod python;
 use std::path::Path;
 
 use outlive::id::{Entropy, SystemEntropy, WorkerId};
-use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use outlive::lifecycle::{self, Action, Fence, apply, enqueued};
 use outlive::policy::Lease;
 use outlive::registry::Registry;
 use outlive::run::{Key, Run, Spec};
@@ -103,7 +103,7 @@ fn batch(store: &dyn Store, worker: WorkerId, count: usize) -> Outcome<()> {
         let WriteOutcome::Done(revision) = written else { return Err(format!("refused: {written:?}").into()) };
         let record = Record { run: run.clone(), revision, stamp: stamp(entropy) };
         let fence = Fence { worker, epoch: run.epoch };
-        let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
+        let finish = Action::Finish { fence, outcome: lifecycle::Outcome::SUCCEEDED, exit: None };
         let finished = apply(&record.run, &finish, &me, now).map_err(|refusal| refusal.to_string())?;
         Ok(Write::change(&record, finished, stamp(entropy)))
     };

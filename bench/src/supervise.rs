@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlive::id::{RunId, Stamp, SystemEntropy, WorkerId};
-use outlive::lifecycle::{Action, Fence, Verdict, apply, enqueued};
+use outlive::lifecycle::{self, Action, Fence, apply, enqueued};
 use outlive::owner::Identity;
 use outlive::registry::Registry;
 use outlive::run::{Owner, Run, Spec};
@@ -147,7 +147,7 @@ pub fn fill(path: &Path) -> Outcome<()> {
             let claimed =
                 apply(&waiting, &Action::Claim { owner, early: false, leftovers: Default::default() }, &me, now)?;
             let fence = Fence { worker, epoch: claimed.run.epoch };
-            let finish = Action::Finish { fence, verdict: Verdict::SUCCEEDED, exit: None };
+            let finish = Action::Finish { fence, outcome: lifecycle::Outcome::SUCCEEDED, exit: None };
             let ended = apply(&claimed.run, &finish, &me, now)?;
             let events = vec![enqueued(&waiting, &me), claimed.event, ended.event];
             writes.push(Write {

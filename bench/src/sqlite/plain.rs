@@ -132,7 +132,7 @@ impl Plain {
         }
         self.connection
             .prepare_cached(
-                "UPDATE workers SET beat = beat + 1, heard_at = ?2, heard_awake = ?2, attention = attention + 1
+                "UPDATE workers SET beat = beat + 1, beat_at = ?2, beat_awake = ?2, attention = attention + 1
                  WHERE id = ?1",
             )?
             .execute(params![self.worker, at])?;

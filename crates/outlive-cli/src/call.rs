@@ -210,7 +210,8 @@ struct Versioned<'a, T> {
     body: &'a T,
 }
 
-fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
+/// Does what the input says, and renders the answer.
+pub fn answer<T: Operate>(input: T, context: &Context, form: Form) -> Result<Answer, Error> {
     context.permit(T::NAME, input.effect())?;
     if input.is_beyond() {
         context.permit_beyond(T::NAME)?;

@@ -13,22 +13,33 @@ use std::io::Write;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use outlive::error::Error;
 
 use crate::call::codes::exit_status_table;
 use crate::call::{Answer, Context, Failure, Form, Operation, fail};
 use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
 #[cfg(feature = "mcp")]
 use crate::mcp;
-use crate::operations::TABLE;
+use crate::operations::{TABLE, queue};
 #[cfg(feature = "server")]
 use crate::server;
 use crate::ui::{progress, talk};
 use crate::workers::{supervise, work};
-use crate::{exec, logs};
+use crate::{call, exec, logs};
 
 /// Verbs that look at or change many runs: they show a progress bar when that takes long.
-const SLOW: [&str; 9] =
-    ["archive", "cancel", "doctor", "gc", "registry refresh", "registry show", "rm", "sweep", "unarchive"];
+const SLOW: [&str; 10] = [
+    "archive",
+    "cancel",
+    "doctor",
+    "gc",
+    "history export",
+    "registry refresh",
+    "registry show",
+    "rm",
+    "sweep",
+    "unarchive",
+];
 
 /// The nouns that group verbs, with what they are about.
 const NOUNS: [(&str, &str); 7] = [
@@ -67,6 +78,9 @@ pub fn main() -> u8 {
     if let Some((registry, argv)) = exec::plain_call(&words).filter(|_| report.is_none()) {
         return exec::run_plainly(argv, &Context::new(registry), mask);
     }
+    if let Some((registry, add)) = queue::plain_call(&words).filter(|_| report.is_none()) {
+        return print(call::answer(add, &Context::new(registry), Form::Text), false);
+    }
     if words.len() == 1 {
         return status::print(&Context::new(None));
     }
@@ -86,7 +100,7 @@ pub fn main() -> u8 {
         Some((take_up::NAME, matches)) => take_up::run(matches, &context, mask, report),
         Some((adopt::NAME, matches)) => adopt::run(matches, &context, json, mask, report),
         Some((hooks::NAME, matches)) => hooks::run(matches, &context),
-        Some((work::HAND, matches)) => work::hand(matches, &context, mask, report),
+        Some((work::SLOT, matches)) => work::slot(matches, &context, mask, report),
         Some((work::NAME, matches)) => work::run(matches, &context, json, mask),
         Some((supervise::NAME, matches)) => supervise::run(matches, &context, json, mask),
         Some((logs::NAME, matches)) => logs::run(matches, &context, json),
@@ -128,6 +142,7 @@ fn verb(words: &[OsString]) -> Option<String> {
             "--registry" => _ = words.next()?,
             flag if flag.starts_with("--registry=") => {}
             noun if NOUNS.iter().any(|(known, _)| *known == noun) => return Some(format!("{noun} {}", words.next()??)),
+            "history" if words.clone().next() == Some(Some("export")) => return Some("history export".into()),
             word => return Some(word.into()).filter(|word: &String| !word.starts_with('-')),
         }
     }
@@ -140,7 +155,14 @@ fn noun(noun: &'static str, about: &'static str) -> Command {
 
 /// Whether an operation stands behind a verb that is something by itself.
 fn is_of_verb(operation: &Operation) -> bool {
-    operation.name.split_once(' ').is_some_and(|(of, _)| of == "mcp")
+    operation.name.split_once(' ').is_some_and(|(of, _)| ["history", "mcp"].contains(&of))
+}
+
+/// A verb with the operations that stand behind it.
+fn with_own(verb: Command) -> Command {
+    let name = verb.get_name().to_owned();
+    let own = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == name));
+    verb.subcommands(own.map(|operation| (operation.command)()))
 }
 
 /// A verb with the words that people of other tools type for it.
@@ -160,7 +182,7 @@ fn everywhere(name: &'static str, help: &'static str) -> Arg {
 /// The command tree. A verb that is called is built alone, without the help of the others.
 pub fn command(verb: Option<&str>) -> Command {
     // A worker may claim from several.
-    let several = if [Some(work::NAME), Some(work::HAND)].contains(&verb) { ArgAction::Append } else { ArgAction::Set };
+    let several = if [Some(work::NAME), Some(work::SLOT)].contains(&verb) { ArgAction::Append } else { ArgAction::Set };
     let root = Command::new("outlive")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
@@ -176,7 +198,7 @@ pub fn command(verb: Option<&str>) -> Command {
         Some(adopt::NAME) => return root.subcommand(adopt::command()),
         Some(step::NAME) => return root.subcommand(step::command()),
         Some(take_up::NAME) => return root.subcommand(take_up::command()),
-        Some(work::HAND) => return root.subcommand(work::hand_command()),
+        Some(work::SLOT) => return root.subcommand(work::slot_command()),
         Some(hooks::NAME) => return root.subcommand(hooks::command()),
         Some(work::NAME) => return root.subcommand(work::command()),
         _ => {}
@@ -190,13 +212,13 @@ pub fn command(verb: Option<&str>) -> Command {
         let alone = (operation.command)();
         return root.subcommand(match of {
             Some((of, about)) => noun(of, about).subcommand(alone),
-            None => alone,
+            None => with_own(alone),
         });
     }
     // `run` and `adopt` are executed by `exec` on the command line.
     let is_executed = |name: &str| [exec::NAME, adopt::NAME].contains(&name);
     let alone = TABLE.iter().filter(|operation| !operation.name.contains(' ') && !is_executed(operation.name));
-    let alone = alone.map(|operation| aliased((operation.command)()));
+    let alone = alone.map(|operation| aliased(with_own((operation.command)())));
     let interactive = [
         exec::command(),
         step::command(),
@@ -210,7 +232,7 @@ pub fn command(verb: Option<&str>) -> Command {
         #[cfg(feature = "server")]
         server::command(),
         #[cfg(feature = "mcp")]
-        mcp::command().subcommands(TABLE.iter().filter(|operation| is_of_verb(operation)).map(|of| (of.command)())),
+        with_own(mcp::command()),
     ];
     let grouped = NOUNS.iter().filter_map(|(name, about)| {
         let verbs = TABLE.iter().filter(|operation| operation.name.split_once(' ').is_some_and(|(of, _)| of == *name));
@@ -245,10 +267,13 @@ fn operate(name: &str, matches: &ArgMatches, context: &Context, json: bool) -> u
         let progress = context.progress().clone();
         progress::during(&name, move || progress.far(), || call(operation))
     });
+    answer.map_or(2, |answer| print(answer, json))
+}
+
+fn print(answer: Result<Answer, Error>, json: bool) -> u8 {
     match answer {
-        Some(Ok(answer)) => say(&answer),
-        Some(Err(error)) => fail(&error, json),
-        None => 2,
+        Ok(answer) => say(&answer),
+        Err(error) => fail(&error, json),
     }
 }
 

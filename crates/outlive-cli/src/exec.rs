@@ -24,7 +24,8 @@ mod ready;
 mod recording;
 mod shim;
 pub mod signals;
-mod spawn;
+pub mod sockets;
+pub mod spawn;
 pub mod start;
 pub mod step;
 mod streams;
@@ -170,7 +171,7 @@ fn own(mut input: Run, context: &Context, json: bool, signals: Signals, report: 
             let detached = report.is_some();
             let mut owning =
                 Owning { registry: &registry, policy: &policy, signals, detached, json, stays: false, growth: None };
-            let exit = owning.see_through(handle, job, report);
+            let exit = owning.see_through(handle, job, report, &mut own::record_end);
             pollster::block_on(registry.close_leaking());
             child::exit(exit)
         }

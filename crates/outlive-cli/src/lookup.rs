@@ -94,7 +94,8 @@ pub enum Elsewhere {
 /// working directory, and, unless the scope is that repository, in every one that is known. The index is asked, then
 /// the sources themselves, for a run may be younger than the index.
 pub async fn elsewhere(context: &Context, scope: Scope, text: &str, error: Error) -> Result<Elsewhere, Error> {
-    if !matches!(error, Error::NotFound(_) | Error::NoRegistry { .. }) || context.is_confined() {
+    if !matches!(error, Error::NotFound(_) | Error::Exported { .. } | Error::NoRegistry { .. }) || context.is_confined()
+    {
         return Err(error);
     }
     let Ok(index) = index() else { return Err(error) };

@@ -36,7 +36,7 @@ use self::harmless::harmless;
 use self::resources::Subscriptions;
 use self::toolset::{Group, MORE};
 use crate::call::allowed::Allowed;
-use crate::call::calls::{Calls, PATIENCE, Who};
+use crate::call::calls::{Calls, TIMEOUT, Who};
 use crate::call::progress::{CallProgress, given_up};
 use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::operations::TABLE;
@@ -87,7 +87,7 @@ pub fn command() -> Command {
 /// Speaks MCP until the client closes the connection.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context, |_| ())?.patient(mcp.patience.unwrap_or(PATIENCE)).of_session();
+        let calls = Calls::on(context, |_| ())?.with_timeout(mcp.patience.unwrap_or(TIMEOUT)).of_session();
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;

@@ -82,6 +82,8 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<rm::Rm>(),
     Operation::of::<search::Search>(),
     Operation::of::<history::History>(),
+    #[cfg(feature = "postgres")]
+    Operation::of::<history::export::Export>(),
     Operation::of::<list::List>(),
     Operation::of::<stats::Stats>(),
     Operation::of::<gc::Gc>(),
@@ -93,6 +95,7 @@ pub const TABLE: &[Operation] = &[
     Operation::of::<queue::Add>(),
     Operation::of::<queue::List>(),
     Operation::of::<queue::Show>(),
+    Operation::of::<queue::edit::Edit>(),
     Operation::of::<queue::entry::Drain>(),
     Operation::of::<queue::entry::Beat>(),
     Operation::of::<queue::entry::Done>(),

@@ -1,22 +1,22 @@
 //! `outlive serve`: everything in the table of operations over HTTP, with the dashboard.
 #![cfg(feature = "server")]
 
-mod access;
 mod api;
+mod authentication;
 mod browser;
 mod dashboard;
-mod door;
-mod guard;
-mod lending;
 mod limits;
+mod listener;
 mod live;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod metrics;
+mod middleware;
 mod openapi;
 mod raw;
 mod sessions;
 mod sign_in;
+mod store_api;
 mod traces;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,9 +31,9 @@ use outlive::error::Error;
 use serde_json::json;
 use tokio::sync::watch;
 
-use self::access::Access;
-use self::door::Door;
+use self::authentication::Authentication;
 use self::limits::Limits;
+use self::listener::Listener;
 use self::live::Live;
 use self::metrics::Counters;
 use self::traces::{Spans, Traces};
@@ -95,7 +95,7 @@ pub fn command() -> Command {
 /// What all requests share.
 pub struct Server {
     calls: Calls,
-    access: Access,
+    authentication: Authentication,
     live: Live,
     counters: Counters,
     /// Commands may be started that a call names.
@@ -125,23 +125,23 @@ impl Serve {
     fn run(self, context: &Context, json: bool) -> Result<(), Error> {
         let limits = Limits::default().with(&self.limits)?;
         let tokens = Tokens::open()?;
-        door::raise_limit();
-        let calls = Calls::on(context, lending::begin)?;
+        listener::raise_limit();
+        let calls = Calls::on(context, store_api::begin)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(256).build();
         let runtime = runtime.map_err(|error| Error::Invalid(format!("no threads can be started: {error}")))?;
         runtime.block_on(async {
             let traces = Traces::begin()?;
-            let door = Door::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
-            let url = door.url().map(|url| self.reached_at(url, door.port()));
-            let access = Access::new(tokens, calls.id.clone(), door.port(), self.hosts, limits)?;
-            let link = url.map(|url| format!("{url}/#key={}", access.link()));
-            announce(door.place(), link.as_deref(), &calls.registry, json);
+            let listener = Listener::open(&self.listen, self.tls_cert.as_deref().zip(self.tls_key.as_deref())).await?;
+            let url = listener.url().map(|url| self.reached_at(url, listener.port()));
+            let authentication = Authentication::new(tokens, calls.id.clone(), listener.port(), self.hosts, limits)?;
+            let link = url.map(|url| format!("{url}/#key={}", authentication.link()));
+            announce(listener.place(), link.as_deref(), &calls.registry, json);
             let server = Arc::new(Server {
-                access,
+                authentication,
                 live: Live::within(limits),
                 counters: Counters::default(),
                 starts_commands: self.allow >= Allowed::Execute,
-                has_tls: door.has_tls(),
+                has_tls: listener.has_tls(),
                 has_tls_proxy: self.tls_proxy,
                 user: calls.user.clone(),
                 shown_registry: outlive::redact::Redactor::default().text(&calls.registry),
@@ -159,7 +159,7 @@ impl Serve {
             if let Some(link) = link.filter(|_| self.open) {
                 tokio::spawn(browser::open(server.clone(), link));
             }
-            door.serve(router, limits.connections, &server.open).await;
+            listener.serve(router, limits.connections, &server.open).await;
             if let Some(traces) = traces {
                 *server.spans.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 traces.end().await;
@@ -190,7 +190,7 @@ fn operations() -> Router<Arc<Server>> {
         .route("/v1/changes", get(live::changes))
         .route("/v1/follow", get(live::follow))
         .route("/v1/raw", get(raw::raw))
-        .route("/v1/store/{call}", post(lending::lend))
+        .route("/v1/store/{call}", post(store_api::call))
         .route("/v1/{*operation}", any(api::operate))
         .route("/metrics", get(metrics::tell))
         .route("/session", get(sign_in::tell).delete(sign_in::end))
@@ -200,11 +200,11 @@ fn operations() -> Router<Arc<Server>> {
 fn router(server: &Arc<Server>, operations: Router<Arc<Server>>) -> Router {
     let open = dashboard::routes().route("/healthz", get(api::healthy)).route("/readyz", get(api::ready));
     operations
-        .layer(from_fn_with_state(server.clone(), guard::known))
+        .layer(from_fn_with_state(server.clone(), middleware::authenticate))
         // A client that is not authenticated yet may look at the page, and log in.
-        .merge(open.route("/session", post(sign_in::begin)).route("/v1/store/prove", post(lending::prove)))
+        .merge(open.route("/session", post(sign_in::begin)).route("/v1/store/prove", post(store_api::prove)))
         .fallback(api::nothing)
-        .layer(from_fn_with_state(server.clone(), guard::every))
+        .layer(from_fn_with_state(server.clone(), middleware::check_origin))
         .layer(from_fn_with_state(server.clone(), traces::trace))
         .with_state(server.clone())
 }

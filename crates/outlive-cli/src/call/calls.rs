@@ -27,7 +27,7 @@ const WAITING: usize = 64;
 /// How long a call waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 /// How long a call that waits for a run is kept before its caller has to ask again.
-pub const PATIENCE: Duration = Duration::from_secs(25);
+pub const TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub struct Calls {
     shared: Option<Arc<Registry>>,
     tree: fn() -> Command,
     /// How long a call that waits for a run is kept.
-    patience: Duration,
+    timeout: Duration,
     /// The process of the session that all calls belong to, where they belong to one.
     session: Option<u32>,
     turns: Arc<Semaphore>,
@@ -105,7 +105,7 @@ impl Calls {
             user,
             shared,
             tree: context.tree(),
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             session: None,
             turns,
             shares: Shares::default(),
@@ -116,11 +116,11 @@ impl Calls {
     }
 
     /// Keeps calls that wait for a run for so long.
-    pub fn patient(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// The same, where every call belongs to the session of this process.
+    /// Attributes every call to the session of this process.
     #[cfg(feature = "mcp")]
     pub fn of_session(self) -> Self {
         Self { session: Some(std::process::id()), ..self }
@@ -193,8 +193,8 @@ impl Calls {
 
     fn context(&self, who: &Who, going: CallProgress) -> impl FnOnce() -> Context + Send + use<> {
         let (user, may, everywhere) = (who.user.clone(), who.may, who.everywhere);
-        let (patience, session, registry) = (self.patience, self.session, self.shared.clone());
-        let caller = Caller { user, may, everywhere, patience, session, going, registry };
+        let (timeout, session, registry) = (self.timeout, self.session, self.shared.clone());
+        let caller = Caller { user, may, everywhere, timeout, session, going, registry };
         let (registry, tree) = (self.registry.clone(), self.tree);
         move || Context::served(registry, caller).with_tree(tree)
     }

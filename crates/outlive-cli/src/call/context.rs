@@ -47,7 +47,7 @@ pub struct Caller {
     /// They may look beyond the registry that is served.
     pub everywhere: bool,
     /// For how long they may be kept waiting.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The process of their session, where it has one on this machine.
     pub session: Option<u32>,
     /// Whether they still want it, and how far it is.
@@ -106,8 +106,8 @@ impl Context {
     }
 
     /// For how long the caller may be kept waiting.
-    pub fn patience(&self) -> Option<Duration> {
-        self.caller.as_ref().map(|caller| caller.patience)
+    pub fn timeout(&self) -> Option<Duration> {
+        self.caller.as_ref().map(|caller| caller.timeout)
     }
 
     /// The process of the session of the caller, where it has one on this machine.
@@ -193,8 +193,12 @@ impl Context {
         Location::find(self.named.as_deref())
     }
 
-    /// Says that runs of a checkout which cannot be written to are recorded in the home.
-    fn tell_read_only(&self, path: &Path) {
+    /// Says that runs of a checkout which cannot be written to are recorded in the home, where the registry is that of the
+    /// home.
+    pub fn tell_home(&self, path: &Path) {
+        if outlive::host::home::home().is_none_or(|home| path.parent() != Some(&home)) {
+            return;
+        }
         let here = std::env::current_dir().ok();
         let checkout = here.iter().flat_map(|here| here.ancestors()).find(|dir| dir.join(".git").exists());
         if let Some(checkout) = checkout.filter(|checkout| self.named().is_none() && !path.starts_with(checkout)) {
@@ -229,8 +233,8 @@ impl Context {
             Location::Directory(path) => {
                 if let Some(home) = outlive::host::home::home().filter(|home| path.parent() == Some(home)) {
                     outlive::registry::make_home(&home)?;
-                    self.tell_read_only(&path);
                 }
+                self.tell_home(&path);
                 Registry::open_local(&path, Some(Sharing::Private))?
             }
             Location::Url(url) => self.open_url(&url).await?,

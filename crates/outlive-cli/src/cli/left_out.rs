@@ -3,7 +3,8 @@
 use outlive::error::Error;
 
 /// The verbs and nouns that need a cargo feature, the feature, and whether this build has it.
-const NEEDS: [(&str, &str, bool); 6] = [
+const NEEDS: [(&str, &str, bool); 7] = [
+    ("history export", "postgres", cfg!(feature = "postgres")),
     ("mcp", "mcp", cfg!(feature = "mcp")),
     ("registry check", "object", cfg!(feature = "object")),
     ("serve", "server", cfg!(feature = "server")),

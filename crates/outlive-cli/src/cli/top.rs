@@ -149,9 +149,9 @@ impl Top {
             }
             terminal.draw(|frame| draw::draw(&self, frame))?;
             // Several keys at once are one look.
-            let mut patience = LOOK_EVERY.max(SystemClock.awake().saturating_sub(began) * SHARE);
-            while event::poll(patience)? {
-                patience = Duration::ZERO;
+            let mut timeout = LOOK_EVERY.max(SystemClock.awake().saturating_sub(began) * SHARE);
+            while event::poll(timeout)? {
+                timeout = Duration::ZERO;
                 match event::read()? {
                     Event::Key(key) if key.kind == KeyEventKind::Press && self.quits(key, context) => return Ok(()),
                     Event::Mouse(mouse) => self.points(mouse),

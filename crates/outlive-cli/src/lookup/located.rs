@@ -69,7 +69,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
     Ok(located)
 }
 
-/// The same of one run.
+/// The one run that a word names, with its registry.
 pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result<(RegistryRef, RunStatus), Error> {
     let Located { mut places, mut runs } = locate(context, &[word.to_owned()], effect).await?;
     let (place, seen) = runs.pop().ok_or_else(|| Error::NotFound(word.into()))?;

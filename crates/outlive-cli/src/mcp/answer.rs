@@ -270,9 +270,9 @@ mod tests {
         made["command"] = json!(["true"]);
         made["url"] = json!("http://x/");
         let answer = json!({ "id": "1", "name": "a", "made": true, "url": "http://x/", "run": made });
-        let told = wanted(json!({})).pick(answer.clone());
+        let picked = wanted(json!({})).pick(answer.clone());
         assert_eq!(
-            told,
+            picked,
             json!({ "id": "1", "name": "a", "made": true, "url": "http://x/", "run": { "state": "running" } })
         );
         let mut found = answer.clone();

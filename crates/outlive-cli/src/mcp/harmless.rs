@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// The same with every text in it made harmless: controls but line ends and tabs, marks of direction, characters
-/// without width and the tags of U+E0000 are dropped.
+/// Makes every text in a value harmless: drops controls but line ends and tabs, marks of direction, characters without
+/// width and the tags of U+E0000.
 pub fn harmless(value: Value) -> Value {
     match value {
         Value::String(text) if text.chars().any(is_hidden) => {

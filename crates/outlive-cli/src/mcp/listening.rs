@@ -103,8 +103,8 @@ impl<D: Desk> Tools<D> {
                 while let Some(now) = self.changed_task(&task, status, &who).await {
                     status = Some(now.status());
                     let is_done = now.status().is_terminal();
-                    let told = serde_json::to_value(&now).unwrap_or_default();
-                    if stream.send("notifications/tasks", told).await.is_err() || is_done {
+                    let body = serde_json::to_value(&now).unwrap_or_default();
+                    if stream.send("notifications/tasks", body).await.is_err() || is_done {
                         return;
                     }
                 }

@@ -17,6 +17,8 @@ use crate::operations::bulk::SELECTING;
 pub const MORE: &str = "more";
 /// The longest text of a field outside the core set.
 const FIELD_TEXT: usize = 30;
+/// Fields that the core set explains: other tools only name them.
+const EXPLAINED: [&str; 2] = ["run", "runs"];
 /// The longest text of a tool outside the core set.
 const TOOL_TEXT: usize = 160;
 
@@ -79,6 +81,7 @@ const CORE: &[Core] = &[
             ("status", ""),
             ("name", "exact name"),
             ("labels", "KEY=VALUE"),
+            ("sort", "created, duration, name… (-name: greatest first)"),
             ("limit", ""),
             ("after", "`next` of the last answer"),
             ("fields", FIELDS),
@@ -232,7 +235,8 @@ fn brief(operation: &'static Operation) -> Tool {
     let is_selection = input["properties"]["yes"].is_object() && input["properties"]["since"].is_object();
     let is_told = |field: &str| !is_selection || field != "yes" && !SELECTING.contains(&field);
     for (field, property) in input["properties"].as_object().into_iter().flatten().filter(|(field, _)| is_told(field)) {
-        let text = property["description"].as_str().map(|text| first_words(text, FIELD_TEXT));
+        let text = property["description"].as_str().filter(|_| !EXPLAINED.contains(&field.as_str()));
+        let text = text.map(|text| first_words(text, FIELD_TEXT));
         let mut property = slim(property.clone());
         if let Some(text) = text {
             property["description"] = text.into();

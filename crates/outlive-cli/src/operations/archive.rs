@@ -60,7 +60,7 @@ pub struct Archive {
     #[arg(long)]
     pub reason: Option<String>,
     /// Only print what would be archived, which is also the default of a selection
-    #[arg(long)]
+    #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
 }
 
@@ -213,7 +213,7 @@ impl Archive {
         let query = Query { statuses, repos, archived: Some(false), verify_all: true, ..Query::default() };
         let before = self.before(SystemClock.now());
         let index = index()?;
-        let found: Foreign = index.fold(&query, |found: &mut Foreign, record| {
+        let found: ForeignIds = index.fold(&query, |found: &mut ForeignIds, record| {
             let is_old = before.is_none_or(|before| record.ended_at.is_some_and(|at| at < before));
             if record.source == Kind::CoolWorkflow && is_old && record.lifecycle.is_ended() {
                 found.entry(record.repo.clone()).or_default().push(record.run_id.clone());
@@ -224,7 +224,7 @@ impl Archive {
 }
 
 /// Ids of runs of cool-workflow, by repository.
-type Foreign = BTreeMap<String, Vec<String>>;
+type ForeignIds = BTreeMap<String, Vec<String>>;
 
 /// How runs are to be marked.
 #[derive(Clone, Copy)]
@@ -235,7 +235,7 @@ struct Mark<'a> {
 }
 
 /// Marks runs of cool-workflow, with one write for each repository. Answers with what each is called anywhere.
-fn mark_runs_of(found: &Foreign, mark: Mark<'_>) -> Result<Vec<String>, Error> {
+fn mark_runs_of(found: &ForeignIds, mark: Mark<'_>) -> Result<Vec<String>, Error> {
     let mut marked = Vec::new();
     for (repo, ids) in found {
         if !mark.dry_run {
@@ -288,7 +288,7 @@ async fn mark_named(
     words: &[String],
     mark: Mark<'_>,
 ) -> Result<Vec<String>, Error> {
-    let (mut places, mut foreign): (Vec<MarkedRegistry>, Foreign) = (Vec::new(), Foreign::new());
+    let (mut places, mut foreign): (Vec<MarkedRegistry>, ForeignIds) = (Vec::new(), ForeignIds::new());
     let first = words.first().map_or("", String::as_str);
     let none_here = match context.for_report(first).await {
         Ok(registry) => {

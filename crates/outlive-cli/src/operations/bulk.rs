@@ -9,9 +9,11 @@ use std::fmt;
 use clap::Args;
 use outlive::error::Error;
 use outlive::filter::Filter;
+use outlive::id::RunId;
 use outlive::lifecycle::health::RunStatus;
+use outlive::lifecycle::{Action, apply};
 use outlive::registry::Registry;
-use outlive::run::StateName;
+use outlive::run::{Pending, Run, State, StateName};
 use outlive::store::{Order, Page};
 use outlive::time::{Timestamp, Towards, parse_moment};
 use schemars::JsonSchema;
@@ -43,12 +45,14 @@ pub struct BulkFilter {
     #[arg(long, value_name = "TIME|DURATION")]
     pub until: Option<String>,
     /// Do it; without it, a call that selects runs by a filter only counts them
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long)]
     pub yes: bool,
 }
 
 /// The arguments that select runs where none is named.
 pub const SELECTING: [&str; 6] = ["status", "kind", "name", "labels", "since", "until"];
+/// Those of a verb that changes runs of one state.
+pub const SELECTING_OF_STATE: [&str; 5] = ["kind", "name", "labels", "since", "until"];
 
 impl BulkFilter {
     /// Whether it says anything of the runs that are meant.
@@ -110,6 +114,40 @@ pub async fn each_batch(
         context.pass(done, done + BATCH)?;
         page.after = Some(next);
     }
+}
+
+/// Counts the pending runs that the filter selects and that are meant and, where the caller said so, has `change` change
+/// them, a page in one write. `action` is what it does to each, and tells why a run was left alone.
+pub async fn change_pending(
+    context: &Context,
+    (selected, is_meant): (&BulkFilter, fn(&Pending) -> bool),
+    (done, action): (&'static str, &Action),
+    change: impl AsyncFn(&Registry, &[RunId]) -> Result<Vec<Run>, Error>,
+) -> Result<Bulk, Error> {
+    let mut bulk = Bulk::new(done, !selected.yes);
+    let opened = if selected.yes { context.to_change().await? } else { context.existing().await? };
+    let Some(registry) = opened else { return Ok(bulk) };
+    let filter = selected.filter([StateName::Pending], registry.clock().now())?;
+    each_batch((context, &registry), &filter, async |mut seen| {
+        seen.retain(|seen| matches!(&seen.run.state, State::Pending(pending) if is_meant(pending)));
+        bulk.select(&seen);
+        if !selected.yes {
+            return Ok(());
+        }
+        let ids: Vec<RunId> = seen.iter().map(|seen| seen.run.id).collect();
+        let changed: BTreeSet<RunId> = change(&registry, &ids).await?.iter().map(|run| run.id).collect();
+        bulk.change(changed.len());
+        for RunStatus { run, .. } in seen.iter().filter(|seen| !changed.contains(&seen.run.id)) {
+            let refused = apply(run, action, &run.spec.created_by, registry.clock().now()).err();
+            bulk.leave(&match refused {
+                Some(refusal) => Error::Refused { run: run.id, refusal },
+                None => Error::Contended(run.id),
+            });
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(bulk)
 }
 
 /// What became of the runs that a filter selected, counted.

@@ -68,7 +68,7 @@ pub struct Cancel {
     #[arg(long)]
     pub wait: bool,
     /// Only print what would be cancelled
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "yes"])]
     pub dry_run: bool,
 }
 
@@ -319,7 +319,7 @@ impl Cancel {
                 }
             }
             let waited = first.clock().awake().saturating_sub(began);
-            if context.patience().is_some_and(|patience| waited >= patience) {
+            if context.timeout().is_some_and(|limit| waited >= limit) {
                 return Ok(());
             }
         }

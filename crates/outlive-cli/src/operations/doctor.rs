@@ -38,7 +38,7 @@ pub struct Report {
 #[derive(Debug, JsonSchema, Serialize)]
 struct Check {
     /// `ok`, `mended` or `problem`.
-    verdict: &'static str,
+    outcome: &'static str,
     what: String,
     /// What `--fix` would do about it, or what to type.
     remedy: Option<String>,
@@ -47,8 +47,8 @@ struct Check {
 }
 
 impl Check {
-    fn new(verdict: &'static str, what: impl Into<String>) -> Self {
-        Self { verdict, what: what.into(), remedy: None, is_fixed_by_us: false }
+    fn new(outcome: &'static str, what: impl Into<String>) -> Self {
+        Self { outcome, what: what.into(), remedy: None, is_fixed_by_us: false }
     }
 }
 
@@ -94,7 +94,7 @@ impl Operate for Doctor {
                         checks.push(Check::new("ok", "the registry is sound"));
                     }
                     checks.extend(findings.into_iter().map(|finding| Check {
-                        verdict: if finding.mended { "mended" } else { "problem" },
+                        outcome: if finding.mended { "mended" } else { "problem" },
                         what: finding.what,
                         remedy: finding.remedy,
                         is_fixed_by_us: true,
@@ -103,7 +103,7 @@ impl Operate for Doctor {
                 #[cfg(feature = "postgres")]
                 checks.extend(database(context).await?);
                 // A registry that is damaged may have forgotten whom it knows.
-                let left = if checks.iter().any(|check| check.verdict == "problem") {
+                let left = if checks.iter().any(|check| check.outcome == "problem") {
                     Vec::new()
                 } else {
                     registry.left_argv().await
@@ -111,8 +111,8 @@ impl Operate for Doctor {
                 for run in left {
                     let what = format!("the words of a command are kept for run {run}, which was never recorded");
                     let mended = self.fix && registry.forget_sealed(run).is_ok();
-                    let verdict = if mended { "mended" } else { "problem" };
-                    checks.push(Check { remedy: Some("they are removed".into()), ..Check::new(verdict, what) });
+                    let outcome = if mended { "mended" } else { "problem" };
+                    checks.push(Check { remedy: Some("they are removed".into()), ..Check::new(outcome, what) });
                 }
                 if self.fix {
                     match deliver(&registry).await? {
@@ -128,7 +128,7 @@ impl Operate for Doctor {
     }
 
     fn exit_status(report: &Report) -> u8 {
-        report.checks.iter().any(|check| check.verdict == "problem").into()
+        report.checks.iter().any(|check| check.outcome == "problem").into()
     }
 }
 
@@ -173,9 +173,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "registry {}", plain(&self.registry))?;
         for check in &self.checks {
-            writeln!(f, "  {:<8} {}", check.verdict, plain(&check.what))?;
+            writeln!(f, "  {:<8} {}", check.outcome, plain(&check.what))?;
             match check.remedy.as_deref() {
-                Some(remedy) if check.is_fixed_by_us && check.verdict == "problem" => {
+                Some(remedy) if check.is_fixed_by_us && check.outcome == "problem" => {
                     writeln!(f, "           `outlive doctor --fix`: {}", plain(remedy))?;
                 }
                 // One thing to type a line, and not this very command.

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::operations::TABLE;
 
 /// Every operation of the control plane but those of `queue` and `registry`, which all are.
-const OPERATIONS_OF_THE_PLANE: [&str; 10] =
-    ["search", "history", "list", "stats", "gc", "rerun", "resume", "archive", "unarchive", "rm"];
+const OPERATIONS_OF_THE_PLANE: [&str; 11] =
+    ["search", "history", "history export", "list", "stats", "gc", "rerun", "resume", "archive", "unarchive", "rm"];
 
 /// An object in an answer: where it is, and its fields.
 type Object = (String, BTreeSet<String>);

@@ -1,6 +1,7 @@
 //! `outlive ps`: the runs of a registry, one a line.
 
 mod others;
+mod sorted;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,14 +15,15 @@ use outlive::id::RunId;
 use outlive::index::Kind;
 use outlive::lifecycle::health::why_ended;
 use outlive::logs::show_bytes;
-use outlive::registry::{ListItem, Registry};
+use outlive::registry::{ListItem, Registry, SortedPage};
 use outlive::run::{RunSummary, StateName, SummaryEnd};
 use outlive::step::KIND;
-use outlive::store::{Cursor, Page};
+use outlive::store::{Cursor, Order, Page};
 use outlive::time::{Clock, SystemClock, Towards, parse_moment};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::sorted::ListPlace;
 use self::status::{StatusFilter, status_words};
 use crate::call::{Context, Effect, Form, Operate};
 use crate::exec::flags::parse_label;
@@ -74,11 +76,14 @@ pub struct Ps {
     /// Leave out archived runs
     #[arg(long)]
     pub unarchived: bool,
+    /// By created, started, ended, duration, name, kind, state or priority; `-name`: the greatest first [default: -created]
+    #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
+    pub sort: Option<String>,
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
     /// Cursor: the `next` value of the previous page
-    #[arg(long, value_name = "NEXT")]
+    #[arg(long, value_name = "NEXT", allow_hyphen_values = true)]
     pub after: Option<String>,
     /// Runs of every repository that is known
     #[arg(short, long)]
@@ -221,12 +226,15 @@ impl Operate for Ps {
             wanted.ended_since = parse_moment(ATTENTION, SystemClock.now(), Towards::Past).ok();
         }
         let filter = self.filter(wanted.to_look_at())?;
-        let after = self.after.as_deref().map(str::parse::<Cursor>).transpose();
-        let after = after.map_err(|error| Error::Invalid(error.to_string()))?;
+        let place = ListPlace::of(self.sort.as_deref(), self.after.as_deref())?;
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
         if self.global {
+            let ListPlace::InTime(Page { order: Order::Newest, after, .. }) = place else {
+                let why = "runs of every repository are listed newest first: leave out `--sort` or `--global`";
+                return Err(Error::Invalid(why.into()));
+            };
             return self.everywhere(context, &filter, after, &wanted).await;
         }
         let Some(registry) = context.existing().await? else {
@@ -241,7 +249,7 @@ impl Operate for Ps {
         };
         let (mut runs, mut lines) = (Vec::new(), Vec::new());
         let next = self
-            .gather(&registry, &filter, after, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
+            .gather(&registry, &filter, place, &wanted, context.form(), |glimpse| match (glimpse, context.form()) {
                 (ListItem::RunSummary(brief), _) => lines.push(PsRow::of_brief(*brief)),
                 (ListItem::RunStatus(seen), Form::Text) => lines.push(PsRow::of(&RunView::unsigned(&seen, &registry))),
                 (ListItem::RunStatus(seen), Form::Json) => runs.push(RunView::new(&seen, &registry)),
@@ -254,8 +262,7 @@ impl Operate for Ps {
             wide: self.wide,
             hosts_differ: lines.iter().any(|line| line.host.as_ref().is_some_and(|host| **host != **here)),
         };
-        let more = next.as_ref().map(|next| self.again(context, &next.to_string()));
-        let next = next.map(|next| next.to_string());
+        let more = next.as_ref().map(|next| self.again(context, next));
         Ok(Runs { registry: registry.shown(), runs, next, more, lines, shown })
     }
 }
@@ -285,7 +292,7 @@ impl Ps {
             };
             let repo = known.address.repo();
             let next = self
-                .gather(&registry, filter, after, wanted, Form::Json, |glimpse| {
+                .gather(&registry, filter, ListPlace::newest(after), wanted, Form::Json, |glimpse| {
                     let ListItem::RunStatus(seen) = glimpse else { return };
                     let mut view = match context.form() {
                         Form::Json => RunView::new(&seen, &registry),
@@ -316,34 +323,25 @@ impl Ps {
         Ok(Runs { registry: here, runs, next, more, lines, shown })
     }
 
-    /// Has `take` called with the runs that are wanted, and answers where the next page begins. Health is seen only by
-    /// looking, so more may have to be read than are taken.
+    /// Has `take` called with the runs that are wanted, and answers where the next page begins.
     async fn gather(
         &self,
         registry: &Registry,
         filter: &Filter,
-        after: Option<Cursor>,
+        place: ListPlace,
         wanted: &StatusFilter,
         form: Form,
-        mut take: impl FnMut(ListItem),
-    ) -> Result<Option<Cursor>, Error> {
-        let mut left = self.limit;
-        let mut page = Page { after, limit: left.min(AT_A_TIME), ..Page::default() };
-        loop {
-            let (found, next) = match form {
-                Form::Text => registry.list_summaries(filter, &page).await?,
-                Form::Json => {
-                    let (seen, next) = registry.list(filter, &page).await?;
-                    (seen.into_iter().map(|seen| ListItem::RunStatus(Box::new(seen))).collect(), next)
-                }
-            };
-            for found in found.into_iter().filter(|found| wanted.matches(found)) {
-                left -= 1;
-                take(found);
+        take: impl FnMut(ListItem),
+    ) -> Result<Option<String>, Error> {
+        match place {
+            ListPlace::InTime(page) => {
+                let next = sorted::in_time(registry, filter, page, (self.limit, wanted, form), take).await?;
+                Ok(next.map(|next| next.to_string()))
             }
-            match next {
-                Some(next) if left > 0 => page = Page { after: Some(next), limit: left.min(AT_A_TIME), ..page },
-                next => return Ok(next),
+            ListPlace::Sorted(sort, after) => {
+                let page = SortedPage { sort, after, limit: self.limit };
+                let next = sorted::by_value(registry, filter, &page, (wanted, form), take).await?;
+                Ok(next.map(|next| next.to_string()))
             }
         }
     }
@@ -418,6 +416,7 @@ impl Ps {
             ("--user", &self.user),
             ("--since", &self.since),
             ("--until", &self.until),
+            ("--sort", &self.sort),
         ];
         let one = named.into_iter().filter_map(|(flag, word)| Some((flag, word.as_ref()?)));
         // In one word each, so that a value that looks like a flag is none.

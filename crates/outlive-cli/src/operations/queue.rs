@@ -1,5 +1,7 @@
 //! `outlive queue`: runs that wait for a worker.
 
+mod by_worker;
+pub mod edit;
 mod ensure;
 pub mod entry;
 mod list;
@@ -25,6 +27,7 @@ use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_duration, pars
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use self::by_worker::plain_call;
 use self::ensure::ensure_worker;
 use self::entry::{EntryFlags, EntryView, existing_home, home_registry};
 pub use self::list::List;
@@ -34,7 +37,7 @@ use crate::call::{Context, Effect, Form, Operate};
 use crate::exec::flags::SpecFlags;
 use crate::exec::hooks;
 use crate::lookup::serving::{WHEN_DUE, is_scheduled, is_served};
-use crate::operations::bulk::{Bulk, BulkFilter};
+use crate::operations::bulk::{Bulk, BulkFilter, SELECTING_OF_STATE};
 use crate::operations::wait::{Ended, Wait};
 use crate::ui::run_view::RunView;
 use crate::ui::talk;
@@ -115,7 +118,7 @@ pub struct Show {
 #[derive(Debug, Default, Args)]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, or @~2
-    #[arg(required_unless_present_any = ["all", "kind", "name", "labels", "since", "until"])]
+    #[arg(required_unless_present_any = SELECTING_OF_STATE.into_iter().chain(["all"]))]
     pub runs: Vec<String>,
     /// All that wait
     #[arg(long, conflicts_with = "runs")]
@@ -126,7 +129,7 @@ pub struct Cancel {
     #[arg(long)]
     pub reason: Option<String>,
     /// Only print what would be cancelled
-    #[arg(long)]
+    #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
 }
 
@@ -136,6 +139,9 @@ pub struct Added {
     runs: Vec<Name>,
     /// How they ended, where that was waited for.
     ended: Option<Ended>,
+    /// What the worker answered of the end, for people, and the status to end with.
+    #[serde(skip)]
+    answered: Option<(String, u8)>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -275,6 +281,9 @@ impl Operate for Add {
         if self.file.is_none() {
             self.check()?;
         }
+        if let Some(added) = by_worker::add(&self, context).await? {
+            return Ok(added);
+        }
         let of_home = if self.entry.is_any() { Some(home_registry(context)?) } else { None };
         let context = of_home.as_ref().unwrap_or(context);
         let registry = context.registry().await?;
@@ -310,11 +319,12 @@ impl Operate for Add {
             None
         };
         let named = |added: Enqueued| Name { id: added.run.id, name: added.run.spec.name.clone(), made: added.made };
-        Ok(Added { runs: runs.into_iter().map(named).collect(), ended })
+        Ok(Added { runs: runs.into_iter().map(named).collect(), ended, answered: None })
     }
 
     fn exit_status(added: &Added) -> u8 {
-        added.ended.as_ref().map_or(0, Wait::exit_status)
+        let answered = added.answered.as_ref().map(|(_, status)| *status);
+        answered.or(added.ended.as_ref().map(Wait::exit_status)).unwrap_or(0)
     }
 }
 
@@ -471,6 +481,7 @@ impl fmt::Display for Added {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = |run: &Name| if run.made { "" } else { " is there already" };
         self.runs.iter().try_for_each(|run| writeln!(f, "{}{}", run.id, there(run)))?;
+        self.answered.iter().try_for_each(|(line, _)| writeln!(f, "{line}"))?;
         self.ended.iter().try_for_each(|ended| ended.fmt(f))
     }
 }

@@ -55,7 +55,7 @@ pub struct Rerun {
     #[command(flatten)]
     pub filter: BulkFilter,
     /// Only count what would be repeated, which is also the default of a filter
-    #[arg(long, conflicts_with = "run")]
+    #[arg(long, conflicts_with_all = ["run", "yes"])]
     pub dry_run: bool,
     /// Why
     #[arg(long)]

@@ -90,7 +90,7 @@ pub struct Resume {
     #[arg(short = 'n', long, value_name = "TASKS")]
     pub limit: Option<usize>,
     /// Only print what would be resumed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
 }
 

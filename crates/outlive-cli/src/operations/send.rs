@@ -203,7 +203,7 @@ async fn answer(
 ) -> Result<Option<String>, Error> {
     let clock = registry.clock();
     let began = clock.awake();
-    let watch = context.patience().into_iter().chain([watch]).min().unwrap_or(watch);
+    let watch = context.timeout().into_iter().chain([watch]).min().unwrap_or(watch);
     let (mut said, mut changed) = (None, began);
     loop {
         context.pass(0, 1)?;

@@ -120,7 +120,7 @@ impl Ended {
     }
 }
 
-/// Waits until the runs have ended, or any of them has, or for as long as there is patience. Answers with those that
+/// Waits until the runs have ended, or any of them has, or the time is up. Answers with those that
 /// have, and those that have not.
 pub async fn until_ended(
     context: &Context,
@@ -140,7 +140,7 @@ pub async fn until(
     timeout: Option<Duration>,
     wanted: &Until,
 ) -> Result<(Vec<RunView>, Vec<RunId>), Error> {
-    let patience = timeout.into_iter().chain(context.patience()).min();
+    let limit = timeout.into_iter().chain(context.timeout()).min();
     let Some((first, _)) = waiting.first().copied() else { return Ok((Vec::new(), Vec::new())) };
     let clock = first.clock();
     let began = clock.awake();
@@ -152,7 +152,7 @@ pub async fn until(
         context.pass(ended.len(), ended.len() + waiting.len())?;
         let waited = clock.awake().saturating_sub(began);
         let pause = waiter.pause(waited);
-        let left = patience.map_or(pause, |patience| patience.saturating_sub(waited).min(pause));
+        let left = limit.map_or(pause, |limit| limit.saturating_sub(waited).min(pause));
         if waiting.is_empty() || any && !ended.is_empty() || left.is_zero() {
             return Ok((ended, waiting.into_iter().map(|(_, id)| id).collect()));
         }
@@ -261,10 +261,10 @@ impl Waiter {
         }
     }
 
-    fn wait(&mut self, patience: Duration) {
+    fn wait(&mut self, limit: Duration) {
         let owners = self.owners.values().map(|(_, owner)| owner as &dyn AsFd);
         let fds: Vec<&dyn AsFd> = self.watches.iter().map(|watch| watch as &dyn AsFd).chain(owners).collect();
-        wait_for(&fds, patience);
+        wait_for(&fds, limit);
         // One that has ended is readable for ever: what became of its run is looked at, not waited for.
         self.owners.retain(|_, (_, owner)| !is_readable(owner));
     }
@@ -278,11 +278,7 @@ fn is_readable(fd: &OwnedFd) -> bool {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for run in &self.runs {
-            let reason = run.reason.as_deref().map(|reason| format!(": {}", crate::ui::plain(reason)));
-            let (is_ready, url) = (run.ready == Some(true), run.url.as_ref());
-            let word = if is_ready { "ready" } else { run.state.as_str() };
-            let url = url.filter(|_| is_ready).map(|url| format!(" at {url}")).unwrap_or_default();
-            writeln!(f, "{} {word}{url}{}", run.title(), reason.unwrap_or_default())?;
+            writeln!(f, "{}", run.ended_line())?;
         }
         if self.too_late {
             self.waiting.iter().try_for_each(|id| writeln!(f, "{id} has not ended yet"))?;

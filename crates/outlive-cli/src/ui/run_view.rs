@@ -265,7 +265,7 @@ impl RunView {
             health: seen.health,
             can: can(seen, is_executable),
             reason: seen.reason.as_ref().map(|reason| with_names(reason, &seen.leftovers)),
-            priority: spec.priority,
+            priority: run.priority(),
             share: spec.share.as_ref().map(ToString::to_string),
             queued: spec.queued,
             not_before: waiting.filter(|pending| pending.paused.is_none()).and_then(|pending| pending.not_before),
@@ -343,6 +343,15 @@ impl RunView {
             Some(Health::Healthy) | None => self.state.as_str(),
             Some(health) => health.as_str(),
         }
+    }
+
+    /// The line that a process which waited for the run prints.
+    pub fn ended_line(&self) -> String {
+        let reason = self.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        let (is_ready, url) = (self.ready == Some(true), self.url.as_ref());
+        let word = if is_ready { "ready" } else { self.state.as_str() };
+        let url = url.filter(|_| is_ready).map(|url| format!(" at {url}")).unwrap_or_default();
+        format!("{} {word}{url}{reason}", self.title())
     }
 
     /// What its word wants to say.
@@ -423,7 +432,7 @@ impl RunView {
         self.next_step_with("outlive reap")
     }
 
-    /// The same, with the call that reaps its registry.
+    /// What to type next, with `reap` as the call that reaps its registry.
     pub fn next_step_with(&self, reap: &str) -> Option<String> {
         let id = self.id;
         let may = |operation| self.can.contains(&operation);

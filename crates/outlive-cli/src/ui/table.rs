@@ -15,7 +15,7 @@ const LINES: usize = 3;
 #[derive(Debug, Clone, Default)]
 pub struct Cell<'a> {
     text: Cow<'a, str>,
-    /// The same in less room.
+    /// A shorter form of the text, for narrow terminals.
     short: Option<Cow<'a, str>>,
     colour: Option<Colour>,
 }
@@ -35,7 +35,7 @@ impl<'a> Cell<'a> {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// The same in less room.
+    /// Adds a shorter form of the text, for narrow terminals.
     pub fn or(self, short: impl Into<Cow<'a, str>>) -> Self {
         Self { short: Some(short.into()), ..self }
     }

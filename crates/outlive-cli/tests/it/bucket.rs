@@ -166,11 +166,11 @@ fn b03_killed_writer_is_shown_dead_after_its_lease() {
     // Nobody has put that on record: a reader of the contract sees a lease that has ended.
     let store = pollster::block_on(ObjectStore::read(&url.parse().unwrap(), None)).unwrap();
     let id = json(on(&sandbox, &url, &["show", "killed", "--json"]))["id"].as_str().unwrap().parse().unwrap();
-    let record = pollster::block_on(store.get_by_hand(&store.place_of_record(id))).unwrap().unwrap();
+    let record = pollster::block_on(store.raw_get(&store.place_of_record(id))).unwrap().unwrap();
     assert!(text(&record).contains("status: \"running\""), "{}", text(&record));
     until("its death to be on record", || {
         on(&sandbox, &url, &["reap"]).succeeds();
-        let record = pollster::block_on(store.get_by_hand(&store.place_of_record(id))).unwrap().unwrap();
+        let record = pollster::block_on(store.raw_get(&store.place_of_record(id))).unwrap().unwrap();
         text(&record).contains("status: \"failed\"") && text(&record).contains("error_type: \"dead\"")
     });
 }

@@ -24,9 +24,9 @@ fn python() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python")
 }
 
-/// Those that cannot be called without a pattern, a second run, or a run that has a result, is in flight, is parked, or is an entry of the queue; and
+/// Those that cannot be called without a pattern, a second run, or a run that has a result, is in flight, is parked, is queued, or is an entry of the queue; what needs a database; and
 /// the check of a bucket.
-const REFUSED: [&str; 18] = [
+const REFUSED: [&str; 20] = [
     "grep",
     "result",
     "diff",
@@ -36,6 +36,8 @@ const REFUSED: [&str; 18] = [
     "pause",
     "unpause",
     "unarchive",
+    "history_export",
+    "queue_edit",
     "queue_beat",
     "queue_done",
     "queue_release",

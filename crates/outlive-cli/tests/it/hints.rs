@@ -101,7 +101,7 @@ fn t1_17_every_surface_says_the_same_of_what_may_be_done() {
         ("orphan", json!(["adopt", "cancel"])),
         ("failed", json!(["archive", "rerun", "resume"])),
         ("done", json!(["archive", "rerun"])),
-        ("waits", json!(["cancel", "pause"])),
+        ("waits", json!(["cancel", "edit", "pause"])),
     ];
     let served = Served::start(&sandbox, &[]);
     let listed = served.post("/v1/ps", &json!({ "all": true })).json();

@@ -55,7 +55,7 @@ impl Ground {
         let all: Vec<String> = match self {
             Self::Bucket(yard) => {
                 let below = format!("{}/data", yard.prefix);
-                let keys = pollster::block_on(yard.store.list_by_hand(&below)).unwrap();
+                let keys = pollster::block_on(yard.store.raw_list(&below)).unwrap();
                 keys.iter().map(|key| key.strip_prefix(&format!("{below}/")).unwrap().to_owned()).collect()
             }
             Self::Directory(sandbox) => {

@@ -185,3 +185,30 @@ fn outlive_alone_counts_unfinished_runs_and_lists_them() {
     assert!(page.starts_with("1 running, 1 pending in sqlite:"), "{page}");
     assert!(page.contains("serving") && page.contains("later"), "{page}");
 }
+
+#[test]
+fn a_sorted_list_is_paged_in_its_order_and_no_other() {
+    let sandbox = Sandbox::new();
+    for (name, priority) in [("b", "2"), ("c", "0"), ("a", "1")] {
+        sandbox.outlive(["queue", "add", "--name", name, "--priority", priority, "--", "true"]).succeeds();
+    }
+    sandbox.outlive(["queue", "add", "--", "true"]).succeeds();
+    let page = |words: &[&str]| {
+        let answer = sandbox.outlive([&["ps", "--json", "-n", "3"][..], words].concat()).json();
+        let names = answer["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap_or("-").to_owned());
+        (names.collect::<Vec<_>>().concat(), answer["next"].as_str().map(str::to_owned))
+    };
+    let (first, next) = page(&["--sort", "name"]);
+    let next = next.unwrap();
+    assert_eq!(first, "abc");
+    assert_eq!(page(&["--sort", "name", "--after", &next]), ("-".into(), None));
+    assert_eq!(page(&["--sort", "-priority"]).0, "ba-");
+    assert_eq!(page(&["--sort", "created"]).0, "bca");
+    let text = sandbox.outlive(["ps", "-n", "3", "--sort=-name"]).succeeds();
+    assert!(text.contains("--sort=-name --limit 3 --after="), "{text}");
+    let refused = |words: &[&str]| sandbox.outlive([&["ps"][..], words].concat()).fails_with(2);
+    assert!(refused(&["--sort", "-name", "--after", &next]).contains("in the order of `name`, not of `-name`"));
+    assert!(refused(&["--after", &next]).contains("is not the `next` of an earlier page"));
+    assert!(refused(&["--sort", "size"]).contains("use one of created, started, ended"));
+    assert!(refused(&["--sort", "name", "--global"]).contains("newest first"));
+}

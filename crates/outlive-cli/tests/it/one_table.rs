@@ -108,6 +108,8 @@ fn calls(run: &Value) -> Vec<Call> {
         call("unpark", &["good"], json!({ "runs": ["good"] })),
         call("pause", &["good"], json!({ "runs": ["good"] })),
         call("unpause", &["good"], json!({ "runs": ["good"] })),
+        call("queue edit", &["good", "--priority", "4"], json!({ "runs": ["good"], "priority": 4 })),
+        call("history export", &[], json!({})),
         call("reap", &["--dry-run"], json!({ "dry_run": true })),
         call("archive", &["good", "--dry-run"], json!({ "runs": ["good"], "dry_run": true })),
         call("archive", &["--status", "running"], json!({ "status": ["running"] })),

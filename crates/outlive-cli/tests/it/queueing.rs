@@ -349,7 +349,7 @@ fn idle_worker(sandbox: &Sandbox, place: &std::path::Path, slots: usize) -> (std
             && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|fds| fds.count() > 5)
     };
     until("the slots to wait for work", || {
-        pids_of(&["__hand", &registry]).iter().filter(|pid| waits(pid)).count() == slots
+        pids_of(&["__slot", &registry]).iter().filter(|pid| waits(pid)).count() == slots
     });
     (worker, registry)
 }
@@ -366,10 +366,10 @@ fn t1_24_slots_of_a_killed_worker_end_though_their_registry_is_gone() {
     let sandbox = Sandbox::new();
     let place = sandbox.path().join("elsewhere");
     let (mut worker, registry) = idle_worker(&sandbox, &place, 2);
-    remove_under(&place, &pids_of(&["__hand", &registry]));
+    remove_under(&place, &pids_of(&["__slot", &registry]));
     worker.kill().unwrap();
     worker.wait().unwrap();
-    until("the slots to end", || pids_of(&["__hand", &registry]).is_empty());
+    until("the slots to end", || pids_of(&["__slot", &registry]).is_empty());
     assert!(!place.exists(), "a slot has made the registry again");
 }
 
@@ -378,7 +378,7 @@ fn t1_24_worker_whose_registry_is_gone_ends_with_a_message() {
     let sandbox = Sandbox::new();
     let place = sandbox.path().join("elsewhere");
     let (worker, registry) = idle_worker(&sandbox, &place, 1);
-    remove_under(&place, &pids_of(&["__hand", &registry]));
+    remove_under(&place, &pids_of(&["__slot", &registry]));
     let ended = worker.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
     assert!(text(&ended.stderr).contains("is gone"), "{}", text(&ended.stderr));
@@ -408,7 +408,7 @@ fn t1_07_idle_slots_and_waiters_sleep_through_the_reports_of_others() {
     run("reports", &script);
     run("quiet", "while [ ! -e end ]; do sleep 0.05; done");
     let waiter = sandbox.outlive(["wait", "--registry", &registry, "quiet"]).stdout(Stdio::null()).spawn().unwrap();
-    let mut idle = pids_of(&["__hand", &registry]);
+    let mut idle = pids_of(&["__slot", &registry]);
     assert_eq!(idle.len(), 2);
     idle.push(waiter.id());
     until("all to wait", || idle.iter().all(|pid| wakeups(*pid) > 0));

@@ -66,11 +66,11 @@ impl Yard {
     fn put(&self, id: &str, objects: usize) {
         let key = |number: usize| format!("{}/data/shards/run_id={id}/db=00000/attempt=00/{number:05}", self.prefix);
         let objects = (0..objects).map(|number| (key(number), b"12345".to_vec())).collect();
-        pollster::block_on(self.store.put_many_by_hand(objects)).unwrap();
+        pollster::block_on(self.store.raw_put_many(objects)).unwrap();
     }
 
     fn left(&self) -> usize {
-        pollster::block_on(self.store.list_by_hand(&format!("{}/data", self.prefix))).unwrap().len()
+        pollster::block_on(self.store.raw_list(&format!("{}/data", self.prefix))).unwrap().len()
     }
 
     fn sweep(&self, words: &[&str]) -> Value {

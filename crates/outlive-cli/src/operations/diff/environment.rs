@@ -31,12 +31,12 @@ pub fn kept(left: Option<&Variables>, right: Option<&Variables>) -> Vec<Field> {
     let (left, right) = (by_name(left), by_name(right));
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let differs = names.into_iter().filter(|name| left.get(*name) != right.get(*name));
-    let told = |value: Option<&String>, other: &str| value.map_or(Value::Null, |_| json!(other));
+    let masked = |value: Option<&String>, other: &str| value.map_or(Value::Null, |_| json!(other));
     differs
         .map(|name| Field {
             field: format!("environment {name}"),
-            left: told(left.get(name), "a value"),
-            right: told(right.get(name), "another value"),
+            left: masked(left.get(name), "a value"),
+            right: masked(right.get(name), "another value"),
             equal: false,
             measured: false,
         })

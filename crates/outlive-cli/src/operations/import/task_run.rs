@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlive::lifecycle::Verdict;
+use outlive::lifecycle::Outcome;
 use outlive::registry::{ForeignOutcome, ForeignRun, Registry};
 use outlive::run::{Actor, Spec, StateName};
 use outlive::time::{Clock, SystemClock, Timestamp};
@@ -32,7 +32,7 @@ pub enum Mapped {
         /// It was running, and its owner is unknown or gone.
         abandoned: bool,
     },
-    /// Nothing.
+    /// Nothing is written: the row is left out for this reason.
     Left { row: String, reason: String },
 }
 
@@ -77,8 +77,8 @@ impl<'a> Mapping<'a> {
         if let Err(error) = spec.check() {
             return left(id, format!("it would have {error}"));
         }
-        let (verdict, abandoned) = match self.verdict(&row) {
-            Ok(verdict) => verdict,
+        let (outcome, abandoned) = match self.outcome(&row) {
+            Ok(outcome) => outcome,
             Err(reason) => return left(id, reason),
         };
         let made_at = self.moment(&row, &["created_at", "created_ts"]);
@@ -87,13 +87,13 @@ impl<'a> Mapping<'a> {
         let ended_at = self.moment(&row, &["updated_at", "updated_ts"]).unwrap_or(started_at).max(started_at);
         // One that was abandoned fails now.
         let ended_at = if abandoned { self.now.max(started_at) } else { ended_at };
-        let state = match &verdict {
+        let state = match &outcome {
             None => StateName::Pending,
-            Some(Verdict::Succeeded { .. }) => StateName::Succeeded,
-            Some(Verdict::Failed { .. }) => StateName::Failed,
-            Some(Verdict::Cancelled) => StateName::Cancelled,
+            Some(Outcome::Succeeded { .. }) => StateName::Succeeded,
+            Some(Outcome::Failed { .. }) => StateName::Failed,
+            Some(Outcome::Cancelled) => StateName::Cancelled,
         };
-        let outcome = verdict.map(|verdict| ForeignOutcome { started_at, ended_at, verdict });
+        let outcome = outcome.map(|outcome| ForeignOutcome { started_at, ended_at, outcome });
         let key = format!("{}\n{}\n{id}", self.table, self.kind);
         let run = Box::new(ForeignRun { key, spec, made_at, outcome });
         Mapped::Run { run, state: state.as_str(), abandoned }
@@ -111,18 +111,18 @@ impl<'a> Mapping<'a> {
     }
 
     /// How the work of a row came out, and whether it was abandoned; none where it waits. Or why it cannot be imported.
-    fn verdict(&self, row: &Value) -> Result<(Option<Verdict>, bool), String> {
-        let failed = |detail: &str| Verdict::Failed { error_type: ERROR_TYPE.into(), error_message: detail.into() };
+    fn outcome(&self, row: &Value) -> Result<(Option<Outcome>, bool), String> {
+        let failed = |detail: &str| Outcome::Failed { error_type: ERROR_TYPE.into(), error_message: detail.into() };
         let result = result(row);
         let status = word(row, &["status"]).ok_or("it has no `status`")?;
         match status.as_str() {
             "NOT_STARTED" | "PENDING" | "AVAILABLE" => Ok((None, false)),
-            "DONE" => Ok((Some(Verdict::Succeeded { result: result.map(Arc::new) }), false)),
+            "DONE" => Ok((Some(Outcome::Succeeded { result: result.map(Arc::new) }), false)),
             "FAILED" => {
                 let detail = result.as_ref().and_then(|result| word(result, &["detail"]));
                 Ok((Some(failed(detail.as_deref().unwrap_or("the row has no detail"))), false))
             }
-            "CANCELED" | "CANCELLED" => Ok((Some(Verdict::Cancelled), false)),
+            "CANCELED" | "CANCELLED" => Ok((Some(Outcome::Cancelled), false)),
             "RUNNING" => match self.owner(row) {
                 Owner::Unknown => Ok((Some(failed(NO_OWNER)), true)),
                 Owner::Gone => Ok((Some(failed(OWNER_GONE)), true)),

@@ -157,6 +157,7 @@ fn colours_change_no_place() {
 #[test]
 fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
     let ps = Ps {
+        sort: Some("-name".into()),
         global: false,
         all: true,
         steps: true,
@@ -175,7 +176,7 @@ fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
         wide: true,
     };
     let context = Context::new(Some("sqlite:/my runs".into()));
-    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --host=gpu-17 --user=ada --since=2h --until=1h '--label=team=a b' --limit 2 --after=0.1.x");
+    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --host=gpu-17 --user=ada --since=2h --until=1h --sort=-name '--label=team=a b' --limit 2 --after=0.1.x");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct StepView {
     duration_ms: Option<u64>,
     exit_code: Option<i32>,
     signal: Option<i32>,
-    /// The same for people: its name, how it stands and for how long it has run.
+    /// The cells of its row in text: its name, its state and for how long it has run.
     #[serde(skip)]
     shown: [String; 3],
 }
