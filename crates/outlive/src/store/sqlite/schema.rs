@@ -1,7 +1,9 @@
 //! The database of a local registry: how it is opened, made, brought up to date, and refused.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -328,11 +330,21 @@ fn drop_cut_index(place: &RegistryDirectory) -> Result<(), Error> {
     let _connecting = Connecting::lock(place, FlockOperation::NonBlockingLockExclusive)?;
     if is_index_cut(place) {
         let path = place.path().map_err(|error| from_io("the registry's directory cannot be found", &error))?;
-        // By its name: who closes a file of a database loses the locks of others. SQLite says better what is wrong.
-        let index = std::fs::OpenOptions::new().write(true).open(path.join(INDEX));
-        let _ = index.and_then(|index| index.set_len(0));
+        // SQLite says better what is wrong.
+        let _ = empty(&path.join(INDEX));
     }
     Ok(())
+}
+
+/// Empties a file by its name. A process that opens and closes a file of a database gives up all its locks on that file.
+#[allow(unsafe_code, reason = "rustix truncates open files alone")]
+fn empty(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the name is a string that ends with a NUL, and lives until the call has returned.
+    match unsafe { libc::truncate(path.as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn connect_to(place: &RegistryDirectory, inode: u64) -> Result<Database, Error> {
