@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use outlive::error::Error;
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -30,6 +32,8 @@ use crate::ui::talk;
 
 /// How many descriptors are wanted for connections, and for all else.
 const DESCRIPTORS: u64 = 8_192;
+/// How many connections to a socket in the file system may wait to be accepted.
+const UNIX_BACKLOG: i32 = 1_024;
 /// How long a client may take to shake hands, or to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
@@ -254,9 +258,13 @@ fn listen_unix(path: &Path) -> io::Result<UnixListener> {
         }
         std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The name that is bound has the mode of the socket, so no other user can connect at any time.
+    fchmod(&socket, Mode::from_raw_mode(0o600))?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, UNIX_BACKLOG)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
 fn acceptor(chain: &Path, key: &Path) -> Result<TlsAcceptor, Error> {

@@ -115,7 +115,7 @@ fn check_host(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
     ))
 }
 
-/// Nothing that another site has a browser send is heard.
+/// Refuses what another site has a browser send.
 fn check_site(request: &Request) -> Result<(), Failure> {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     let foreign = || Failure::new(Code::Forbidden, "another site asks this of your browser");
