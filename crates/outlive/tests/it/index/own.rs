@@ -55,7 +55,7 @@ fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_ch
         };
         assert_eq!(stands(&labelled).len(), 3);
         let ids: Vec<String> = yard.all().iter().map(|run| run.record.run_id.clone()).collect();
-        assert_eq!(stands(&Query { text: Some(ids[2][..13].into()), ..Query::default() }).len(), 1);
+        assert_eq!(stands(&Query { text: Some(ids[2][..30].into()), ..Query::default() }).len(), 1);
         assert_eq!(yard.index().find(&ids[0], None, 5).unwrap().runs.len(), 1);
         assert_eq!(yard.index().find("failed", None, 5).unwrap().runs[0].record.title, "failed");
         one.archive(ids[0].parse().unwrap()).await.unwrap();
