@@ -114,6 +114,8 @@ class Runs {
       if (toTop) this.at = -1;
     } catch (error) {
       if (turn !== this.turn) return;
+      // Its cursor belongs to the list of before.
+      this.next = null;
       // The shell says that the server is away.
       this.problem = /** @type {any} */ (error).status === 0 ? "" : /** @type {Error} */ (error).message;
     }
@@ -136,7 +138,10 @@ class Runs {
       this.take(page);
     } catch (error) {
       if (turn !== this.turn) return;
+      // Asked again with the next scroll: an answer that is refused is refused again.
+      this.loading = false;
       failed(error);
+      return;
     }
     this.loading = false;
     this.arrange();
