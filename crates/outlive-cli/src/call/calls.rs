@@ -20,8 +20,8 @@ use crate::call::{Answer, Context, Effect, Failure, Operation};
 const AT_A_TIME: usize = 16;
 /// The most of them that one token may have worked on: the others stay free for everybody else.
 const SHARE: usize = 4;
-/// The most calls of a store that is lent meanwhile.
-const LENT_AT_A_TIME: usize = 32;
+/// The most calls of the store protocol at a time.
+const STORE_CALLS_AT_A_TIME: usize = 32;
 /// The most that may wait for runs meanwhile.
 const WAITING: usize = 64;
 /// How long a call waits for its turn.
@@ -65,9 +65,9 @@ pub struct Calls {
     /// What each user with a token may have worked on at a time, while it has anything.
     shares: Shares,
     waits: Arc<Semaphore>,
-    lent: Arc<Semaphore>,
-    /// What is opened of a directory to be lent, and rests.
-    resting: Arc<Mutex<Vec<Registry>>>,
+    store_calls: Arc<Semaphore>,
+    /// Registries of a directory that are open for the store protocol, and not in use.
+    idle: Arc<Mutex<Vec<Registry>>>,
 }
 
 /// The calls that each user may have at a time. Users without any are forgotten.
@@ -98,7 +98,8 @@ impl Calls {
             Location::Directory(_) => (opened.url().to_owned(), None),
             Location::Url(url) => (url, Some(Arc::new(opened))),
         };
-        let [turns, waits, lent] = [AT_A_TIME, WAITING, LENT_AT_A_TIME].map(|most| Arc::new(Semaphore::new(most)));
+        let [turns, waits, store_calls] =
+            [AT_A_TIME, WAITING, STORE_CALLS_AT_A_TIME].map(|most| Arc::new(Semaphore::new(most)));
         Ok(Self {
             registry,
             id,
@@ -110,8 +111,8 @@ impl Calls {
             turns,
             shares: Shares::default(),
             waits,
-            lent,
-            resting: Arc::default(),
+            store_calls,
+            idle: Arc::default(),
         })
     }
 
@@ -168,15 +169,15 @@ impl Calls {
     }
 
     /// Works with the registry itself, opened once and kept: calls of a store come often, and each is short.
-    pub async fn lend<T: Send + 'static>(
+    pub async fn with_registry<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Registry) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let context = self.context(&Who::own(Effect::Destroy), CallProgress::default());
-        let resting = self.resting.clone();
+        let idle = self.idle.clone();
         let is_shared = self.shared.is_some();
-        let borrow = move || {
-            let keep = || resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let serve = move || {
+            let keep = || idle.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = keep().pop();
             let registry = match kept {
                 Some(registry) => registry,
@@ -188,7 +189,7 @@ impl Calls {
             }
             Ok::<T, Error>(done)
         };
-        self.work_in_turn(&self.lent, borrow).await?.map_err(Failure::from)
+        self.work_in_turn(&self.store_calls, serve).await?.map_err(Failure::from)
     }
 
     fn context(&self, who: &Who, going: CallProgress) -> impl FnOnce() -> Context + Send + use<> {

@@ -41,7 +41,7 @@ pub async fn call(
     let body = body_within(request, BODY_LIMIT).await?;
     let reads_only = who.may < Effect::Stop;
     let (user, is_beat, began) = (who.user.clone(), call == "beat", server.counters.begin());
-    let answered = server.calls.lend(move |registry: &Registry| {
+    let answered = server.calls.with_registry(move |registry: &Registry| {
         let context = ServeContext { registry: registry.id(), user, lease: registry.lease(), is_far: true, reads_only };
         pollster::block_on(server::answer(registry.store(), &context, &call, &body))
     });

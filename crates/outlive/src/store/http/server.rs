@@ -34,7 +34,7 @@ pub const BODY_LIMIT: usize = 16 << 20;
 /// The most runs that a rule is offered at a time.
 pub(super) const OFFERED: usize = 256;
 
-/// What is lent, and to whom.
+/// Which registry is served, and for which client.
 #[derive(Debug, Clone, Default)]
 pub struct ServeContext {
     /// What tells the registry from any other.
@@ -94,28 +94,28 @@ pub struct Answered {
 /// Answers a call.
 pub async fn answer(
     store: &dyn Store,
-    lending: &ServeContext,
+    context: &ServeContext,
     call: &str,
     body: &[u8],
 ) -> Result<Answered, NotUnderstood> {
     let mut stale = 0;
     let body = match call {
-        "hello" => say(Ok(hello(store, lending))),
+        "hello" => say(Ok(hello(store, context))),
         "get" => {
-            say(store.get(&read::<Vec<RunId>>(body)?).await.map(|records| wire_records(lending.readable(records))))
+            say(store.get(&read::<Vec<RunId>>(body)?).await.map(|records| wire_records(context.readable(records))))
         }
         "list" => {
             let List { filter, page } = read(body)?;
             let readable =
-                |listing: Listing| Listing { records: lending.readable(listing.records), next: listing.next };
+                |listing: Listing| Listing { records: context.readable(listing.records), next: listing.next };
             say(store.list(&filter, &page).await.map(readable).map(Listed::from))
         }
-        "commit" => say(commit(store, lending, read(body)?, &mut stale).await),
+        "commit" => say(commit(store, context, read(body)?, &mut stale).await),
         "select" => say(select(store, read(body)?).await),
-        "change" => say(change(store, lending, read(body)?).await),
+        "change" => say(change(store, context, read(body)?).await),
         "beat" => {
             let mut beat: Beat = read(body)?;
-            if lending.is_far {
+            if context.is_far {
                 make_far(&mut beat.identity);
             }
             say(store.beat(&beat).await)
@@ -144,20 +144,20 @@ fn say<T: Serialize>(answer: Result<T, Error>) -> Result<Vec<u8>, NotUnderstood>
     serde_json::to_vec(&Reply::from(answer)).map_err(|error| NotUnderstood(error.to_string()))
 }
 
-fn hello(store: &dyn Store, lending: &ServeContext) -> Handshake {
+fn hello(store: &dyn Store, context: &ServeContext) -> Handshake {
     Handshake {
         format: FORMAT,
-        registry: lending.registry.clone(),
-        user: lending.user.clone(),
-        lease: lending.lease,
+        registry: context.registry.clone(),
+        user: context.user.clone(),
+        lease: context.lease,
         sees: store.witness().is_some(),
-        reads_only: lending.reads_only,
+        reads_only: context.reads_only,
     }
 }
 
 async fn commit(
     store: &dyn Store,
-    lending: &ServeContext,
+    context: &ServeContext,
     commit: Commit,
     stale: &mut u64,
 ) -> Result<Vec<WriteResult>, Error> {
@@ -176,7 +176,7 @@ async fn commit(
         };
         // One that expects another version than there is was compared with nothing, and changes nothing.
         if is_meant {
-            admit(lending, before.map(|record| &record.run), &ended, &mut write)?;
+            admit(context, before.map(|record| &record.run), &ended, &mut write)?;
             writes.push(write);
             became.push(None);
         } else {
@@ -220,19 +220,19 @@ async fn ended_parents<'a>(
 /// Has a write say no more than its sender can know, and puts what the lifecycle makes of it in its place. A write
 /// that no action makes is refused.
 fn admit(
-    lending: &ServeContext,
+    context: &ServeContext,
     before: Option<&Run>,
     ended: &HashMap<RunId, StateName>,
     write: &mut Write,
 ) -> Result<(), Error> {
     let known = before.and_then(owner_of).map(|owner| (owner.worker, owner.identity.clone()));
     for run in [&mut write.run].into_iter().chain(write.ended.as_deref_mut()) {
-        admit_run(lending, before, known.as_ref(), run);
+        admit_run(context, before, known.as_ref(), run);
     }
-    if let Some(user) = &lending.user {
+    if let Some(user) = &context.user {
         write.events.iter_mut().for_each(|event| event.by.user = user.as_str().into());
     }
-    let (id, by) = (write.run.id, lending.author(&write.run));
+    let (id, by) = (write.run.id, context.author(&write.run));
     let sent = Sent { run: &write.run, ended: write.ended.as_deref(), events: &write.events, by: &by };
     let replayed = replay(before, &sent, &|parent| ended.get(&parent).copied())
         .map_err(|why| Error::Denied(format!("run `{id}` cannot be written so: {why}")))?;
@@ -241,11 +241,11 @@ fn admit(
 }
 
 /// Puts what the server knows in place of what the sender of a run says of itself.
-fn admit_run(lending: &ServeContext, before: Option<&Run>, known: Option<&(WorkerId, Identity)>, run: &mut Run) {
-    if let Some(user) = lending.user.as_deref().filter(|user| before.is_none() && *run.spec.created_by.user != **user) {
+fn admit_run(context: &ServeContext, before: Option<&Run>, known: Option<&(WorkerId, Identity)>, run: &mut Run) {
+    if let Some(user) = context.user.as_deref().filter(|user| before.is_none() && *run.spec.created_by.user != **user) {
         Arc::make_mut(&mut run.spec).created_by.user = user.into();
     }
-    if !lending.is_far {
+    if !context.is_far {
         return;
     }
     if let Some(owner) = run.any_owner_mut() {
@@ -299,7 +299,7 @@ async fn select(store: &dyn Store, select: Select) -> Result<Offer, Error> {
 }
 
 /// Makes the changes of those runs that are as they were offered.
-async fn change(store: &dyn Store, lending: &ServeContext, changes: Changes) -> Result<Vec<WireRecord>, Error> {
+async fn change(store: &dyn Store, context: &ServeContext, changes: Changes) -> Result<Vec<WireRecord>, Error> {
     let Changes { order, due, changes } = changes;
     let ids: Vec<RunId> = changes.iter().map(|change| change.transition.run.id).collect();
     let limit = ids.len();
@@ -316,7 +316,7 @@ async fn change(store: &dyn Store, lending: &ServeContext, changes: Changes) -> 
         let Transition { run: sent, event, ended: left } = change.transition.clone();
         let expect = Expect::Absent;
         let mut write = Write { expect, run: sent, events: vec![event], ended: left, stamp: change.stamp };
-        match admit(lending, Some(run), &ended, &mut write) {
+        match admit(context, Some(run), &ended, &mut write) {
             Ok(()) => {
                 let event = write.events.pop()?;
                 let transition = Transition { run: write.run, event, ended: write.ended };
