@@ -269,8 +269,9 @@ impl Policy {
     /// Has a run tried again until it succeeds, is cancelled or has failed `max_attempts` times. For handlers that may be
     /// called again after a crash: they are idempotent, or go on from their checkpoint.
     ///
-    /// A failed attempt is followed by the next after [`Policy::with_backoff`]. One that a graceful shutdown interrupted, and
-    /// one whose worker died, is followed at once and does not count as failed. Without this call a run that failed, was
+    /// A failed attempt is followed by the next after [`Policy::with_backoff`]. One that a graceful shutdown interrupted is
+    /// followed at once, and so is the first whose worker died; later ones wait as after failures, and after ten deaths the run
+    /// is parked until a person unparks it. Neither counts as failed. Without this call a run that failed, was
     /// interrupted or is dead rests until a person or a program resumes it.
     #[must_use]
     pub fn with_retries(mut self, max_attempts: u32) -> Self {

@@ -6,17 +6,21 @@ use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::health::RunStatus;
 use crate::model::id::RunId;
+use crate::model::run::State;
 
-/// The first pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// The longest pause between two looks: a store that many share is asked less and less often.
-const LOOK_SELDOM: Duration = Duration::from_secs(1);
+/// The first interval between two polls.
+const FIRST_INTERVAL: Duration = Duration::from_millis(40);
+/// The longest interval between two polls: a store that many share is asked less and less often.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Registry {
     /// Waits until a run is over, also where another process executes it. Its result is `run.result` of the answer where it succeeded.
     ///
-    /// It waits on while the run will be retried, and for as long as no worker takes it: `tokio::time::timeout` limits it.
-    /// Called in a tokio runtime with its timer. It looks again after 40 milliseconds, and seldomer up to once a second.
+    /// It keeps waiting while the run will be retried, and while no worker claims it; `tokio::time::timeout` sets a limit. A run
+    /// that is parked, because its workers kept dying, is answered as it is: no worker continues it before a person unparks
+    /// it. A poll that fails ends the wait with its error, after the store's own retries; the caller may wait again.
+    ///
+    /// Called in a tokio runtime with its timer. It polls after 40 milliseconds, then less and less often, up to once a second.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -32,14 +36,18 @@ impl Registry {
     /// # }
     /// ```
     pub async fn wait(&self, id: RunId) -> Result<RunStatus, Error> {
-        let mut pause = LOOK_EVERY;
+        let mut interval = FIRST_INTERVAL;
         loop {
             let seen = self.get(id).await?;
-            if seen.is_over() {
+            if seen.is_over() || is_parked(&seen) {
                 return Ok(seen);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 5 / 4).min(LOOK_SELDOM);
+            tokio::time::sleep(interval).await;
+            interval = (interval * 5 / 4).min(LONGEST_INTERVAL);
         }
     }
+}
+
+fn is_parked(seen: &RunStatus) -> bool {
+    matches!(&seen.run.state, State::Suspended(suspended) if suspended.parked)
 }
