@@ -105,7 +105,7 @@ pub const AT_A_TIME: usize = 128;
 pub struct Runs {
     /// Where they are.
     pub registry: String,
-    /// The runs, newest first; for people their lines stand for them.
+    /// The runs, newest first unless `sort` asks for another order; for people their lines stand for them.
     pub runs: Vec<RunView>,
     /// Where the next page begins.
     pub next: Option<String>,

@@ -193,12 +193,6 @@ pub fn moment(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Whether the time until the last heartbeat tells for how long a run lived that died. One whose owner sent none since
-/// it began may have run for any time.
-pub fn is_told(until_last_heartbeat: Duration) -> bool {
-    until_last_heartbeat >= Duration::from_secs(1)
-}
-
 impl RunView {
     /// The run as it was seen through `registry`.
     pub fn new(seen: &RunStatus, registry: &Registry) -> Self {
@@ -214,12 +208,6 @@ impl RunView {
 
     fn build(seen: &RunStatus, registry: &Registry, trusted: Option<bool>) -> Self {
         let (run, spec) = (&seen.run, &seen.run.spec);
-        let (started_at, ended_at) = match &run.state {
-            State::Running(running) => (Some(running.started_at), None),
-            State::Suspended(suspended) => (Some(suspended.started_at), None),
-            State::Ended(ending) => (ending.started_at, Some(ending.at)),
-            State::Pending(_) => (None, None),
-        };
         let ready_at = match &run.state {
             State::Running(running) => running.ready_at,
             _ => None,
@@ -240,13 +228,6 @@ impl RunView {
         });
         let (owner, step) = (run.owner(), spec.step.as_ref());
         let last_owner = owner.or_else(|| ending.and_then(|ending| ending.owner.as_ref()));
-        // A death that is not recorded yet ended the run with its last beat, as far as is known.
-        let died_at = match (seen.state, ending.map(|ending| &ending.how)) {
-            (_, Some(End::Dead(reap))) => Some(reap.last_heard),
-            (StateName::Dead, None) => owner.map(|owner| owner.heard.at),
-            _ => None,
-        };
-        let until = died_at.or(ended_at).unwrap_or_else(|| registry.clock().now());
         let progress = run.progress.clone().unwrap_or_default();
         let usage = run.usage.as_deref();
         let is_executable = || trusted.unwrap_or_else(|| registry.executable(run).is_ok());
@@ -283,12 +264,11 @@ impl RunView {
             leftover_names: seen.leftovers.pids.iter().map(|pid| process_name(*pid)).collect(),
             created_by: person(&spec.created_by),
             created_at: run.created_at,
-            started_at,
-            ended_at,
+            started_at: seen.started_at(),
+            ended_at: seen.ended_at(),
             updated_at: run.updated_at,
-            duration_ms: started_at
-                .map(|at| until.since(at))
-                .filter(|lasted| died_at.is_none() || is_told(*lasted))
+            duration_ms: seen
+                .duration(registry.clock().now())
                 .map(|lasted| u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX)),
             exit_code,
             signal,

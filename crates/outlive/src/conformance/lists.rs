@@ -12,7 +12,7 @@ use crate::lifecycle::{Action, Observed, Outcome, QueueEdit};
 use crate::model::filter::Filter;
 use crate::model::id::{RunId, WorkerId};
 use crate::model::owner::Evidence;
-use crate::model::run::{Arg, Command, Interruption, Run, Spec, StateName, Step};
+use crate::model::run::{Arg, Command, Interruption, Run, Share, Spec, StateName, Step};
 use crate::model::step;
 use crate::model::time::Timestamp;
 use crate::store::{Cursor, Order, Page, Record, RunCounts};
@@ -36,6 +36,9 @@ fn drawn_spec(scene: &Scene) -> Spec {
     spec.queued = scene.entropy.one_in(2);
     if scene.entropy.one_in(2) {
         spec.name = Some(word(scene));
+    }
+    if scene.entropy.one_in(3) {
+        spec.share = Some(Share { tenant: word(scene), weight: 1 });
     }
     for _ in 0..scene.entropy.below(3) {
         spec.labels.insert(word(scene), word(scene));
@@ -109,7 +112,7 @@ async fn populate(scene: &Scene) -> Result<(Vec<Run>, Vec<WorkerId>), String> {
 
 /// A filter with each part as likely present as not, or with one part alone.
 fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
-    const PARTS: u64 = 17;
+    const PARTS: u64 = 19;
     let alone = scene.entropy.one_in(2).then(|| scene.entropy.below(PARTS));
     let wants = |part: u64| alone.map_or_else(|| scene.entropy.one_in(4), |alone| alone == part);
     let mut filter = Filter::default();
@@ -170,6 +173,12 @@ fn draw_filter(scene: &Scene, runs: &[Run], workers: &[WorkerId]) -> Filter {
     if wants(16) {
         let maker = &pick(scene, runs).spec.created_by.user;
         filter.user = Some(if scene.entropy.one_in(4) { "eve".into() } else { maker.to_string() });
+    }
+    if wants(17) {
+        filter.priority = Some(pick(scene, runs).priority());
+    }
+    if wants(18) {
+        filter.share = Some(pick(scene, runs).tenant().into());
     }
     filter
 }

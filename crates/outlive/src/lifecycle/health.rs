@@ -143,6 +143,9 @@ pub struct RunStatus {
     pub evidence: Option<Evidence>,
 }
 
+/// The shortest time until its last heartbeat that says for how long a dead run lived.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
 impl RunStatus {
     /// Whether it is running on record, and nothing is left that could stop it on request.
     pub fn is_without_owner(&self) -> bool {
@@ -161,6 +164,33 @@ impl RunStatus {
             let requested = format!("cancel requested by {}{why}", request.by.user);
             self.add_reason(requested);
         }
+    }
+
+    /// When its last attempt was started.
+    pub fn started_at(&self) -> Option<Timestamp> {
+        match &self.run.state {
+            State::Running(running) => Some(running.started_at),
+            State::Suspended(suspended) => Some(suspended.started_at),
+            State::Ended(ending) => ending.started_at,
+            State::Pending(_) => None,
+        }
+    }
+
+    /// When the end of its last attempt was recorded.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        self.run.ending().map(|ending| ending.at)
+    }
+
+    /// How long its last attempt took, or has taken until `now`. A dead one lived until its last heartbeat, as far as is
+    /// known; where that came within a second, it may have lived for any time, and nothing is answered.
+    pub fn duration(&self, now: Timestamp) -> Option<Duration> {
+        let died_at = match (self.state, self.run.ending().map(|ending| &ending.how)) {
+            (_, Some(End::Dead(reap))) => Some(reap.last_heard),
+            (StateName::Dead, None) => self.run.owner().map(|owner| owner.heard.at),
+            _ => None,
+        };
+        let lasted = died_at.or(self.ended_at()).unwrap_or(now).since(self.started_at()?);
+        (died_at.is_none() || lasted >= SHORTEST_LIFE).then_some(lasted)
     }
 
     /// Whether it is over. A run that only looks dead, and is resumed once a worker has seen that, is not.

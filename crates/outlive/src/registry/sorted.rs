@@ -4,13 +4,13 @@
 //! with the runs that match, page by page, and so it has a limit. The order of creation has an index in every store:
 //! [`Registry::list`] reads it, in both directions and without a limit.
 
+use std::time::Duration;
+
 use super::Registry;
 use super::summary::ListItem;
 use crate::error::Error;
-use crate::lifecycle::health::RunStatus;
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
-use crate::model::run::{End, State, StateName};
 use crate::model::sort::{RunSort, SortCursor, SortField, SortPlace, SortValue};
 use crate::model::time::Timestamp;
 use crate::store::Page;
@@ -89,13 +89,12 @@ fn place(item: &ListItem, field: SortField, at: Timestamp) -> SortPlace {
         SortField::Created => Some(moment(created_at)),
         SortField::Started => started.map(moment),
         SortField::Ended => ended.map(moment),
-        SortField::Duration => started.filter(|started| *started <= at).map(|started| {
-            let until = ended.map_or(at, |ended| ended.min(at));
-            SortValue::Number(until.as_micros().saturating_sub(started.as_micros()))
-        }),
+        SortField::Duration => {
+            duration(item, at).map(|lasted| SortValue::Number(lasted.as_micros().try_into().unwrap_or(i64::MAX)))
+        }
         SortField::Priority => Some(SortValue::Number(match item {
             ListItem::RunSummary(run) => run.priority.into(),
-            ListItem::RunStatus(seen) => seen.run.spec.priority.into(),
+            ListItem::RunStatus(seen) => seen.run.priority().into(),
         })),
         SortField::Name => match item {
             ListItem::RunSummary(run) => run.name.clone(),
@@ -114,24 +113,20 @@ fn place(item: &ListItem, field: SortField, at: Timestamp) -> SortPlace {
     SortPlace { value, created_at, id }
 }
 
-/// When the attempt of a run was started, and when it ended. A dead one ended with its last beat, as far as is known.
+/// When the last attempt of a run was started, and when its end was recorded, as lists show them.
 fn times(item: &ListItem) -> (Option<Timestamp>, Option<Timestamp>) {
-    let seen: &RunStatus = match item {
+    match item {
         ListItem::RunSummary(run) => {
-            return (run.end.as_ref().and_then(|end| end.started_at), run.end.as_ref().map(|end| end.at));
+            (run.end.as_ref().and_then(|end| end.started_at), run.end.as_ref().map(|end| end.at))
         }
-        ListItem::RunStatus(seen) => seen,
-    };
-    match &seen.run.state {
-        State::Pending(_) => (None, None),
-        State::Suspended(suspended) => (Some(suspended.started_at), None),
-        State::Running(running) => {
-            let is_dead = seen.state == StateName::Dead;
-            (Some(running.started_at), is_dead.then_some(running.owner.heard.at))
-        }
-        State::Ended(ending) => match &ending.how {
-            End::Dead(reap) => (ending.started_at, Some(reap.last_heard)),
-            _ => (ending.started_at, Some(ending.at)),
-        },
+        ListItem::RunStatus(seen) => (seen.started_at(), seen.ended_at()),
+    }
+}
+
+/// How long the last attempt has taken until `at`. One that is begun later than that has taken no time.
+fn duration(item: &ListItem, at: Timestamp) -> Option<Duration> {
+    match item {
+        ListItem::RunSummary(run) => run.end.as_ref().and_then(|end| Some(end.at.min(at).since(end.started_at?))),
+        ListItem::RunStatus(seen) => seen.duration(at),
     }
 }

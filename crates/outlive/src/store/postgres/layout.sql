@@ -301,14 +301,14 @@ CREATE INDEX exported_by_id ON exported (last);
 
 -- Every run, for people.
 CREATE VIEW run AS
-    SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, spec.priority, owner.worker AS owner,
+    SELECT spec.id, spec.name, spec.kind, stands.state, stands.epoch, stands.priority, owner.worker AS owner,
            to_timestamp(spec.created_at / 1e6) AS created_at, to_timestamp(stands.started_at / 1e6) AS started_at,
            to_timestamp(stands.ended_at / 1e6) AS ended_at, owner.body::jsonb AS owned_by,
            stands.body::jsonb AS standing, spec.body::jsonb AS spec
-    FROM (SELECT id, state, epoch, NULL::int8 AS started_at, NULL::int8 AS ended_at, NULL::uuid AS owned_by, body
+    FROM (SELECT id, state, epoch, priority, NULL::int8 AS started_at, NULL::int8 AS ended_at, NULL::uuid AS owned_by, body
               FROM waiting
-          UNION ALL SELECT id, 'running', epoch, since, NULL, owned_by, body FROM live
-          UNION ALL SELECT id, state, epoch, started_at, ended_at, owned_by, body FROM ended) AS stands
+          UNION ALL SELECT id, 'running', epoch, priority, since, NULL, owned_by, body FROM live
+          UNION ALL SELECT id, state, epoch, priority, started_at, ended_at, owned_by, body FROM ended) AS stands
     JOIN spec USING (id) LEFT JOIN owner ON owner.id = stands.owned_by;
 
 -- A function that acts with its owner's rights must not find a table of the caller's under the name of one of these.
