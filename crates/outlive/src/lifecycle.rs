@@ -601,6 +601,7 @@ fn waiting(now: Timestamp, not_before: Option<Timestamp>, reason: impl Into<Stri
     State::Pending(Pending {
         since: now,
         not_before,
+        slot: None,
         waits_for: Vec::new(),
         reason: Some(truncate_message(reason.into())),
         paused: None,

@@ -1,6 +1,9 @@
 //! Editing: queued runs whose priority or time a person changes.
 
+use std::time::Duration;
+
 use outlive::testing::server::Server;
+use outlive::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox, text};
@@ -8,7 +11,8 @@ use super::sandbox::{Ends, Sandbox, text};
 /// Adds a run to the queue that writes its name into a file.
 fn add(sandbox: &Sandbox, registry: &str, name: &str, flags: &[&str]) {
     let script = format!("echo {name} >> order");
-    let words = ["--registry", registry, "queue", "add", "--name", name].into_iter().chain(flags.iter().copied());
+    let registry = ["--registry", registry].into_iter().filter(|_| !registry.is_empty());
+    let words = registry.chain(["queue", "add", "--name", name]).chain(flags.iter().copied());
     sandbox.outlive(words.chain(["--", "sh", "-c", &script])).succeeds();
 }
 
@@ -65,6 +69,45 @@ fn edited_time_holds_a_run_back_until_it_is_now() {
         let edits = why["events"].as_array().unwrap().iter().filter(|event| event["action"] == "edit").count();
         assert_eq!(edits, 2, "{why}");
     }
+}
+
+#[test]
+fn edited_time_of_a_schedule_leaves_its_slots_alone() {
+    let sandbox = Sandbox::new();
+    for registry in registries(&sandbox) {
+        add(&sandbox, &registry, "nightly", &["--every", "24h"]);
+        let slot = || -> Timestamp {
+            let shown = sandbox.outlive(["--registry", &registry, "show", "nightly", "--json"]).json();
+            assert_eq!(shown["state"], "pending", "{shown}");
+            shown["not_before"].as_str().unwrap().parse().unwrap()
+        };
+        // Its first slot is that of its making.
+        assert_eq!(executed(&sandbox, &registry), ["nightly"]);
+        let second = slot();
+        edit(&sandbox, &registry, &["nightly", "--not-before", "now"]);
+        assert_eq!(executed(&sandbox, &registry), ["nightly"]);
+        assert_eq!(slot(), second.after(Duration::from_secs(24 * 3_600)), "the slot was used, and the next one stays");
+    }
+}
+
+#[test]
+fn edits_and_pauses_outlive_the_database() {
+    let sandbox = Sandbox::new();
+    for name in ["edited", "paused"] {
+        add(&sandbox, "", name, &[]);
+    }
+    sandbox.outlive(["queue", "edit", "edited", "--priority", "-3", "--not-before", "2h"]).succeeds();
+    sandbox.outlive(["pause", "paused"]).succeeds();
+    let waiting = || -> Vec<Value> {
+        let listed = sandbox.outlive(["queue", "list", "--json"]).json()["waiting"].clone();
+        listed.as_array().unwrap().iter().map(|run| json!([run["name"], run["priority"], run["reason"]])).collect()
+    };
+    let before = waiting();
+    for file in ["registry.db", "registry.db-wal", "registry.db-shm"] {
+        let _ = std::fs::remove_file(sandbox.registry().join(file));
+    }
+    sandbox.outlive(["run", "--", "true"]).succeeds();
+    assert_eq!((before.len(), waiting()), (2, before));
 }
 
 #[test]

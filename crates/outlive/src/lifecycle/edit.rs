@@ -26,10 +26,11 @@ pub enum Due {
 }
 
 impl Due {
-    fn not_before(self) -> Option<Timestamp> {
+    /// The time that is still to come.
+    fn not_before(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Now => None,
-            Self::At(at) => Some(at),
+            Self::At(at) => Some(at).filter(|at| *at > now),
         }
     }
 }
@@ -44,7 +45,7 @@ impl QueueEdit {
     }
 
     /// What it changes, for the event log.
-    fn told(self) -> Option<String> {
+    fn summary(self) -> Option<String> {
         let priority = self.priority.map(|priority| format!("priority {priority}"));
         let due = self.due.map(|due| match due {
             Due::Now => "due now".into(),
@@ -64,12 +65,12 @@ impl ActionContext<'_> {
             (.., Some(_)) => return Err(Refusal::CancelRequested),
             _ => {}
         }
-        let not_before = edit.due.map_or(pending.not_before, Due::not_before);
+        let not_before = edit.due.map_or(pending.not_before, |due| due.not_before(self.now));
         let next = self.with(|next| {
             next.priority = edit.priority.or(next.priority);
             next.state = State::Pending(Pending { not_before, ..pending.clone() });
         });
-        Ok(next.because(edit.told()))
+        Ok(next.because(edit.summary()))
     }
 }
 
@@ -114,8 +115,11 @@ mod tests {
         let at = made.created_at.after(Duration::from_secs(60));
         let later = act(&made, &Action::Edit(QueueEdit { priority: None, due: Some(Due::At(at)) })).unwrap().run;
         assert_eq!((due(&later), later.priority()), (Some(at), 5));
-        let now = act(&later, &Action::Edit(QueueEdit { priority: None, due: Some(Due::Now) })).unwrap().run;
-        assert_eq!(due(&now), None);
+        for due_now in [Due::Now, Due::At(made.updated_at)] {
+            let now = act(&later, &Action::Edit(QueueEdit { priority: None, due: Some(due_now) })).unwrap().run;
+            assert_eq!(due(&now), None);
+        }
+        assert_eq!(later.slot(), made.slot(), "the slot of a schedule stays");
     }
 
     #[test]

@@ -19,7 +19,8 @@ impl ActionContext<'_> {
             (.., Some(_)) => return Err(Refusal::CancelRequested),
             (None, true, None) => {}
         }
-        let paused = Paused { by: self.by.clone(), at: self.now, reason: reason.map(truncate_message) };
+        let (by, not_before) = (self.by.clone(), pending.not_before);
+        let paused = Paused { by, at: self.now, not_before, reason: reason.map(truncate_message) };
         let reason = paused.reason.clone();
         let paused = Pending { not_before: Some(NEVER), paused: Some(Box::new(paused)), ..pending.clone() };
         Ok(self.in_state(State::Pending(paused)).because(reason))
@@ -28,28 +29,25 @@ impl ActionContext<'_> {
     /// Lets the run wait for its turn again.
     pub(super) fn unpause(&self, pending: &Pending) -> Result<Change, Refusal> {
         let Some(paused) = &pending.paused else { return Err(Refusal::NotPaused) };
-        let not_before = due_after(self.run, paused.at, self.now);
-        Ok(self.in_state(State::Pending(Pending { not_before, paused: None, ..pending.clone() })))
+        let later = paused.not_before.filter(|due| *due > self.now);
+        let passed = paused.not_before.is_some_and(|due| due > paused.at) && later.is_none();
+        let next = next_slot(self.run, self.now).filter(|_| passed);
+        let slot = next.or(pending.slot);
+        Ok(self.in_state(State::Pending(Pending { not_before: later.or(next), slot, paused: None, ..pending.clone() })))
     }
 }
 
-/// When a run that was paused at `paused_at` is due again; none is at once.
-fn due_after(run: &Run, paused_at: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    let slot = run.spec.not_before?;
-    match &run.spec.schedule {
-        // Its own time is still to come.
-        _ if slot > now && run.attempt == 1 => Some(slot),
-        // Its slot passed while it was paused. One that had come before is late, and the run after it may be made.
-        Some(schedule) if slot > paused_at && run.attempt == 1 => schedule.upcoming(slot, now),
-        _ => None,
-    }
+/// The next slot of the schedule of a run that missed its own while it was paused. A later attempt belongs to a slot
+/// whose follower was made for the first.
+fn next_slot(run: &Run, now: Timestamp) -> Option<Timestamp> {
+    run.spec.schedule.as_ref().filter(|_| run.attempt == 1)?.upcoming(run.slot(), now)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use crate::lifecycle::{Action, Refusal, apply};
+    use crate::lifecycle::{Action, Due, QueueEdit, Refusal, apply};
     use crate::model::id::WorkerId;
     use crate::model::policy::Lease;
     use crate::model::run::{Run, Spec, State};
@@ -110,6 +108,20 @@ mod tests {
     fn run_that_was_due_when_paused_is_due_at_once() {
         let held = paused(&hourly(Missed::Once), MADE.after(HOUR * 2));
         assert_eq!(due(&act(&held, &Action::Unpause, MADE.after(HOUR * 9)).unwrap()), None);
+    }
+
+    #[test]
+    fn edited_time_outlives_a_pause() {
+        let edited =
+            |due| act(&hourly(Missed::Once), &Action::Edit(QueueEdit { priority: None, due: Some(due) }), MADE);
+        let unpaused = |run: &Run, at| act(&paused(run, MADE), &Action::Unpause, at).unwrap();
+        let later = edited(Due::At(MADE.after(HOUR * 5))).unwrap();
+        let back = unpaused(&later, MADE.after(HOUR * 2));
+        assert_eq!((due(&back), back.slot()), (Some(MADE.after(HOUR * 5)), MADE.after(HOUR)));
+        let missed = unpaused(&later, MADE.after(HOUR * 11 / 2));
+        assert_eq!((due(&missed), missed.slot()), (Some(MADE.after(HOUR * 6)), MADE.after(HOUR * 6)));
+        let at_once = edited(Due::Now).unwrap();
+        assert_eq!(due(&unpaused(&at_once, MADE)), None);
     }
 
     #[test]

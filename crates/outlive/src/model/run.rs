@@ -149,6 +149,15 @@ impl Run {
         self.priority.unwrap_or(self.spec.priority)
     }
 
+    /// The slot of its schedule that it stands for. Neither a retry nor an edit of its time changes it.
+    pub(crate) fn slot(&self) -> Timestamp {
+        let moved = match &self.state {
+            State::Pending(pending) => pending.slot,
+            _ => None,
+        };
+        moved.or(self.spec.not_before).unwrap_or(self.created_at)
+    }
+
     /// The tenant whose share it counts against; empty where it has none.
     pub fn tenant(&self) -> &str {
         self.spec.share.as_ref().map_or("", |share| &share.tenant)
@@ -164,7 +173,14 @@ impl Run {
             signature,
             epoch: Epoch(0),
             attempt: 1,
-            state: State::Pending(Pending { since: now, not_before, waits_for, reason: None, paused: None }),
+            state: State::Pending(Pending {
+                since: now,
+                not_before,
+                slot: None,
+                waits_for,
+                reason: None,
+                paused: None,
+            }),
             priority: None,
             cancel: None,
             progress: None,
@@ -278,6 +294,9 @@ pub struct Pending {
     /// Not claimed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
+    /// The slot of its schedule that it stands for, where that is no longer the one that it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Timestamp>,
     /// The runs whose end it still waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<RunId>,
@@ -296,6 +315,9 @@ pub struct Paused {
     pub by: Actor,
     /// Since when.
     pub at: Timestamp,
+    /// The time before which it was not claimed when it was paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
     /// Why, where that was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

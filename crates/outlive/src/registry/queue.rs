@@ -287,8 +287,7 @@ impl Registry {
         let mut followed = BTreeSet::new();
         for run in waiting {
             let (Some(schedule), State::Pending(pending)) = (&run.spec.schedule, &run.state) else { continue };
-            // A run that was paused waits for another slot than the one that it was made for.
-            let slot = pending.not_before.or(run.spec.not_before).unwrap_or(run.created_at);
+            let slot = run.slot();
             if !pending.is_due(now) || self.startable(run).is_err() {
                 continue;
             }

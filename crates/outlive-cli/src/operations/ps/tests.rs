@@ -314,6 +314,7 @@ fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_r
             waits_for: vec![],
             reason: Some(reason.into()),
             paused: None,
+            slot: None,
         })
     };
     for run in [

@@ -3,7 +3,7 @@
 //! ```text
 //! runs/<id>/spec.json                     when the run is made, and claimed in the same breath or not
 //! runs/<id>/attempts/0001.running-1.json  when it is claimed, suspended or put back later: attempt, state, epoch
-//! runs/<id>/attempts/0001.wish-4.json     when it is requested that it be cancelled, hidden or shown again: revision
+//! runs/<id>/attempts/0001.wish-4.json     when it is requested that it be cancelled, hidden, shown again, paused or edited: revision
 //! runs/<id>/attempts/0001.json            when an attempt has ended; the truth about it
 //! runs/<id>/archived                      while the run is archived
 //! ```
@@ -26,7 +26,7 @@ use super::directory::{RegistryDirectory, from_io};
 use crate::host::attempts::attempts_path;
 use crate::model::hex::hex;
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::{Event, Run};
+use crate::model::run::{Event, Run, State};
 use crate::store::{Error, Expect, Record, Revision, Write};
 use crate::util::files::{self, Prepared, Published};
 
@@ -113,7 +113,7 @@ pub(super) fn note(
             publish(&dir, attempts_path(run.id).join(stage_name(run)))?;
         }
         let marked = before.is_some_and(|before| before.archived.is_some() != run.archived.is_some());
-        let asked = before.is_some_and(|before| before.cancel != run.cancel);
+        let asked = before.is_some_and(|before| before.cancel != run.cancel || is_edited(before, run));
         // The end of its attempt has its file already, which stays as it is.
         let given_up = moved && before.is_some_and(|before| before.ending().is_some()) && run.ending().is_some();
         if marked || given_up || (asked && !moved) {
@@ -340,7 +340,13 @@ fn stage_name(run: &Run) -> PathBuf {
     PathBuf::from(format!("{:04}.{}-{}.json", run.attempt, run.state.name(), run.epoch))
 }
 
-/// What a person wished of a run: that it be stopped, hidden or shown again.
+/// Whether a person changed the turn of a run that waits: its priority, its time, or that it is held back.
+fn is_edited(before: &Run, run: &Run) -> bool {
+    let (State::Pending(was), State::Pending(is)) = (&before.state, &run.state) else { return false };
+    before.priority != run.priority || was.not_before != is.not_before || was.paused != is.paused
+}
+
+/// What a person wished of a run: that it be stopped, hidden or shown again, or claimed earlier or later.
 fn wish_name(run: &Run, write: &Write) -> PathBuf {
     PathBuf::from(format!("{:04}.wish-{}.json", run.attempt, revision(write)))
 }
