@@ -23,6 +23,14 @@ impl Standing {
         });
         worker
     }
+
+    /// Sends a signal to the worker and its slots.
+    fn signal(&self, name: &str) {
+        let pid = self.0.id();
+        let slots = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let slots = slots.split_whitespace().map(|pid| pid.parse().unwrap());
+        slots.chain([pid]).for_each(|pid| signal_pid(pid, name));
+    }
 }
 
 impl Drop for Standing {
@@ -39,6 +47,12 @@ fn opened(sandbox: &Sandbox, words: &[&str]) -> (Vec<String>, String) {
     let said = sandbox.command("strace", strace.iter().chain(words)).succeeds();
     let traced = std::fs::read_to_string(trace).unwrap();
     (traced.lines().filter(|line| line.contains("registry.db")).map(str::to_owned).collect(), said)
+}
+
+/// Whether the worker made a run and owned it in the same write: no claim of its first attempt is on disk.
+fn is_made_by_worker(sandbox: &Sandbox, name: &str) -> bool {
+    let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
+    !std::fs::exists(sandbox.registry().join("runs").join(id).join("attempts/0001.running-1.json")).unwrap()
 }
 
 /// What an attempt has used, which no two attempts share.
@@ -85,11 +99,8 @@ fn a_run_added_by_a_worker_is_as_one_added_by_its_caller() {
     }
     assert_eq!(by_worker, add("by-caller"));
     drop(worker);
-    let claims = |name: &str| {
-        let id = sandbox.show(name)["id"].as_str().unwrap().to_owned();
-        std::fs::exists(sandbox.registry().join("runs").join(id).join("attempts/0001.running-1.json")).unwrap()
-    };
-    assert!(!claims("by-worker") && claims("by-caller"), "they were not added in two ways");
+    let is_made_by_worker = |name: &str| is_made_by_worker(&sandbox, name);
+    assert!(is_made_by_worker("by-worker") && !is_made_by_worker("by-caller"), "they were not added in two ways");
     let record = |name| settled(&sandbox.show(name)).to_string().replace(name, "[NAME]");
     assert_eq!(record("by-worker"), record("by-caller"));
     assert!(!record("by-worker").contains("canary"));
@@ -125,17 +136,35 @@ fn a_worker_that_does_not_answer_is_passed_over_and_the_run_is_made_once() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let worker = Standing::start(&sandbox, &[]);
-    let pid = worker.0.id();
-    let slot = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let all = || slot.split_whitespace().map(|pid| pid.parse().unwrap()).chain([pid]);
-    all().for_each(|pid| signal_pid(pid, "STOP"));
+    worker.signal("STOP");
     let said = sandbox.outlive(["queue", "add", "--", "sh", "-c", "echo done >> done"]).succeeds();
-    all().for_each(|pid| signal_pid(pid, "CONT"));
+    worker.signal("CONT");
     sandbox.wait_for_state(said.trim(), "succeeded");
     // The request is met by then: it came before what this call asks for.
     sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
     assert_eq!(std::fs::read_to_string(sandbox.work().join("done")).unwrap(), "done\n");
     assert_eq!(sandbox.runs().len(), 2);
+}
+
+#[test]
+fn a_slot_that_is_busy_with_a_requested_run_maintains_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let _worker = Standing::start(&sandbox, &[]);
+    let long = ["queue", "add", "--name", "long", "--", "sh", "-c", "until [ -e go ]; do sleep 0.02; done"];
+    sandbox.outlive(long).succeeds();
+    sandbox.wait_for_state("long", "running");
+    sandbox.outlive(["queue", "add", "--name", "parent", "--", "true"]).succeeds();
+    sandbox.outlive(["queue", "add", "--name", "child", "--needs", "parent", "--", "true"]).succeeds();
+    // Only a slot that maintains the registry releases the child.
+    let mut other = Standing(sandbox.outlive(["work", "--drain"]).stdout(Stdio::null()).spawn().unwrap());
+    until("another worker to drain the queue", || other.0.try_wait().unwrap().is_some());
+    assert_eq!(
+        (&sandbox.show("child")["state"], &sandbox.show("long")["state"]),
+        (&"succeeded".into(), &"running".into())
+    );
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    sandbox.wait_for_state("long", "succeeded");
 }
 
 #[test]

@@ -292,13 +292,13 @@ impl<'a> WorkSlot<'a> {
             if self.said.is_over() || self.is_asked_to_end() {
                 return Ok(());
             }
-            if self.woken && self.take_request()? {
+            // Maintenance that is due goes first, however many callers there are.
+            let is_due = self.registry.clock().awake() >= self.maintain_at;
+            if self.woken && !is_due && self.take_request()? {
                 continue;
             }
             let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(WorkReady::forget)];
             if let Some(handle) = self.claim(notified.contains(&Some(true)))? {
-                // Another slot maintains the registry while this one is busy.
-                self.maintains = None;
                 self.execute(handle, true)?;
                 continue;
             }
@@ -437,6 +437,10 @@ impl<'a> WorkSlot<'a> {
     /// Executes a run. With `claims_next` the next one may be claimed with the write that ends this one: then it is executed
     /// next, whatever else is asked for.
     fn execute(&mut self, handle: RunHandle, claims_next: bool) -> Result<(), Error> {
+        // Another slot maintains the registry while this one is busy.
+        self.maintains = None;
+        // The store is asked after a run, whichever way the run came here.
+        self.ask_at = Duration::ZERO;
         let (run, registry) = (handle.run(), self.registry);
         let job = match Job::of(self.registry, &run, false) {
             Ok(job) => job,

@@ -117,7 +117,6 @@ impl Rotation<'_> {
             // No notification wakes a slot that waits for a registry in a directory.
             return Ok(Some(if visit.bell.is_some() { timeout } else { timeout.min(LOOK_EVERY) }));
         };
-        slot.maintains = None;
         // The next run is another registry's.
         slot.execute(handle, false)?;
         Ok(None)
