@@ -153,8 +153,9 @@ pub fn accept(listener: impl AsFd, settings: &Settings) -> Option<(RequestedRun,
 /// Whether a worker of these kinds, or of all where none is named, makes and executes such a run.
 pub fn is_taken(registry: &Registry, kinds: &[String], run: &RequestedRun) -> bool {
     let spec = run.spec();
+    let is_executable = spec.command.is_some() && spec.withheld.is_none();
     // A call that opens the registry warns that its runs are not signed.
-    spec.command.is_some() && (kinds.is_empty() || kinds.contains(&spec.kind)) && registry.unsigned().is_none()
+    is_executable && (kinds.is_empty() || kinds.contains(&spec.kind)) && registry.unsigned().is_none()
 }
 
 /// A message that is there, and whole.

@@ -168,6 +168,26 @@ fn a_slot_that_is_busy_with_a_requested_run_maintains_nothing() {
 }
 
 #[test]
+fn a_run_that_cannot_be_executed_stays_pending_and_ends_no_other_wait() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let _worker = Standing::start(&sandbox, &[]);
+    let withheld = ["queue", "add", "--wait", "--no-argv", "--name", "withheld", "--", "sh", "-c", "exit 3"];
+    let mut caller = Standing(sandbox.outlive(withheld).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    sandbox.wait_for("withheld", |_| true);
+    // A file in place of the directory: the words with their secrets cannot be kept.
+    std::fs::write(sandbox.home().join("argv"), "").unwrap();
+    sandbox.outlive(["queue", "add", "--name", "secret", "--", "echo", "--password", "canary"]).succeeds();
+    sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
+    for name in ["withheld", "secret"] {
+        assert_eq!(sandbox.show(name)["state"], "pending", "{name}");
+    }
+    assert!(caller.0.try_wait().unwrap().is_none(), "the end of another run ended the wait");
+    sandbox.outlive(["queue", "cancel", "withheld"]).succeeds();
+    until("the caller to end with its own run", || caller.0.try_wait().unwrap().is_some());
+}
+
+#[test]
 fn f_03_a_worker_killed_at_every_call_loses_no_run_and_repeats_none() {
     // The last calls of a session may be struck after all that is looked for.
     const UNSTRUCK: usize = 3;

@@ -49,7 +49,8 @@ impl RequestedRun {
 }
 
 impl Registry {
-    /// Makes a run for the process `pid` of this user and owns it at once, in one write.
+    /// Makes a run for the process `pid` of this user and owns it at once, in one write. One whose command line could not
+    /// be kept with its secrets is not made: its owner could not execute it.
     #[doc(hidden)]
     pub async fn start_requested(&self, run: RequestedRun, pid: u32) -> Result<RunHandle, Error> {
         let keeping = self.keeping()?;
@@ -57,6 +58,9 @@ impl Registry {
         let maker = Actor { pid, ..self.me.clone() };
         // It is executed at once: as with a run that its caller owns, only a later attempt needs what is kept of it.
         let run = self.draft_by(&maker, run.id, run.into_spec(), self.clock.now(), false)?;
+        if self.original_argv(&run).is_none() {
+            return Err(Error::Invalid(format!("run `{}` cannot be executed: {}", run.id, self.why_withheld(&run))));
+        }
         self.create_owned(run, &maker, keeping.clone()).await
     }
 

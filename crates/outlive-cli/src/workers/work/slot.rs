@@ -216,11 +216,10 @@ struct WorkSlot<'a> {
     flags: Flags,
     said: Said,
     claims: Claims,
-    /// The run that was claimed with the end of the last one.
-    next: Option<RunHandle>,
-    /// Where callers ask for runs, and the caller that waits for the next one.
+    /// The run that is executed next: it was claimed with the end of the last one, or a caller asked for it and waits.
+    next: Option<(RunHandle, Option<Caller>)>,
+    /// Where callers ask for runs.
     intake: Option<Intake>,
-    caller: Option<Caller>,
     /// When it maintains the registry next, in time awake.
     maintain_at: Duration,
     /// When it asks for work next though nothing notifies it, in time awake.
@@ -243,7 +242,6 @@ impl<'a> WorkSlot<'a> {
             claims: Claims::of(flags.kinds.iter().cloned()),
             next: None,
             intake: None,
-            caller: None,
             flags,
             said,
             maintain_at: Duration::ZERO,
@@ -285,8 +283,8 @@ impl<'a> WorkSlot<'a> {
         let watch = ManuallyDrop::new(local.map(|local| local.watch(&[Topic::Work])).transpose()?);
         let bell = self.registry.bell();
         loop {
-            if let Some(handle) = self.next.take() {
-                self.execute(handle, true)?;
+            if let Some((handle, caller)) = self.next.take() {
+                self.execute(handle, caller, true)?;
                 continue;
             }
             if self.said.is_over() || self.is_asked_to_end() {
@@ -299,7 +297,7 @@ impl<'a> WorkSlot<'a> {
             }
             let notified = [watch.as_ref().map(Watch::forget), bell.as_ref().map(WorkReady::forget)];
             if let Some(handle) = self.claim(notified.contains(&Some(true)))? {
-                self.execute(handle, true)?;
+                self.execute(handle, None, true)?;
                 continue;
             }
             if self.flags.drain {
@@ -434,9 +432,9 @@ impl<'a> WorkSlot<'a> {
         self.flags.kinds.is_empty() || self.flags.kinds.contains(&run.spec.kind)
     }
 
-    /// Executes a run. With `claims_next` the next one may be claimed with the write that ends this one: then it is executed
-    /// next, whatever else is asked for.
-    fn execute(&mut self, handle: RunHandle, claims_next: bool) -> Result<(), Error> {
+    /// Executes a run, for the caller that waits for it. With `claims_next` the next one may be claimed with the write that
+    /// ends this one: then it is executed next, whatever else is asked for.
+    fn execute(&mut self, handle: RunHandle, caller: Option<Caller>, claims_next: bool) -> Result<(), Error> {
         // Another slot maintains the registry while this one is busy.
         self.maintains = None;
         // The store is asked after a run, whichever way the run came here.
@@ -449,7 +447,6 @@ impl<'a> WorkSlot<'a> {
                 return Ok(());
             }
         };
-        let caller = self.caller.take();
         self.said.say(&json!({ "event": "started", "id": run.id, "attempt": run.attempt }));
         let (claims, next) = (&mut self.claims, &mut self.next);
         let (said, maintain_at) = (&self.said, self.maintain_at);
@@ -462,7 +459,7 @@ impl<'a> WorkSlot<'a> {
             let wanted = |run: &Run| Job::of(registry, run, false).is_ok();
             let ended = claims.end_and_claim(registry, handle, (end, Some(exit)), &wanted);
             let (recorded, claimed) = pollster::block_on(ended);
-            *next = claimed;
+            *next = claimed.map(|claimed| (claimed, None));
             recorded
         };
         self.owning.see_through(handle, job, None, &mut record);

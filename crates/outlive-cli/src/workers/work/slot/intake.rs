@@ -42,14 +42,13 @@ impl WorkSlot<'_> {
             return Ok(false);
         }
         if let Some(first) = self.claim_one()? {
-            self.next = Some(first);
+            self.next = Some((first, None));
             if pollster::block_on(self.registry.enqueue_requested(run, caller.pid)).is_ok() {
                 caller.tell(&WorkerAnswer::Added);
             }
         } else if let Ok(handle) = pollster::block_on(self.registry.start_requested(run, caller.pid)) {
-            self.next = Some(handle);
             caller.tell(&WorkerAnswer::Added);
-            self.caller = Some(caller);
+            self.next = Some((handle, Some(caller)));
         }
         Ok(self.next.is_some())
     }

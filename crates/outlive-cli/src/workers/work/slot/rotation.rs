@@ -118,7 +118,7 @@ impl Rotation<'_> {
             return Ok(Some(if visit.bell.is_some() { timeout } else { timeout.min(LOOK_EVERY) }));
         };
         // The next run is another registry's.
-        slot.execute(handle, false)?;
+        slot.execute(handle, None, false)?;
         Ok(None)
     }
 
