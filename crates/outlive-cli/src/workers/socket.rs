@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use outlive::host::home::home;
 use outlive::registry::{Registry, RequestedRun};
+use outlive::time::{Clock, SystemClock};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const END_WITHIN: Duration = Duration::from_secs(5);
 /// How long a worker waits for the request of a process that has connected.
 const REQUEST_WITHIN: Duration = Duration::from_millis(20);
+/// How old a request may be that a worker makes a run of. Its caller has long given up by then.
+const REQUEST_AGE: Duration = Duration::from_secs(1);
 /// A worker answers callers of its own build alone.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -131,6 +134,11 @@ impl Caller {
             let _ = send(&self.socket, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
+
+    /// Whether it has closed its end. It makes the run itself by then, or wants none: its request stays readable.
+    pub fn is_gone(&self) -> bool {
+        matches!(recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((0, _)))
+    }
 }
 
 /// The next request at the socket of a worker, if it is one that `settings` apply to. Others are refused.
@@ -141,7 +149,8 @@ pub fn accept(listener: impl AsFd, settings: &Settings) -> Option<(RequestedRun,
     wait_for(&[&caller.socket], REQUEST_WITHIN);
     let request = receive(&caller.socket)?;
     let asked = serde_json::from_slice::<Request<'_>>(&request).ok();
-    match asked.filter(|asked| asked.version == VERSION && settings.are_current()) {
+    let is_current = |asked: &Request<'_>| asked.version == VERSION && asked.run.age(SystemClock.now()) <= REQUEST_AGE;
+    match asked.filter(|asked| is_current(asked) && settings.are_current()) {
         Some(asked) => Some((asked.run, caller)),
         None => {
             caller.tell(&WorkerAnswer::Refused);

@@ -188,6 +188,23 @@ fn a_run_that_cannot_be_executed_stays_pending_and_ends_no_other_wait() {
 }
 
 #[test]
+fn a_request_whose_caller_has_gone_makes_no_run() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let worker = Standing::start(&sandbox, &[]);
+    worker.signal("STOP");
+    let said = sandbox.outlive(["queue", "add", "--name", "gone", "--", "sh", "-c", "echo done >> done"]).succeeds();
+    // The caller made the run itself, and it is deleted before the worker meets the request.
+    sandbox.outlive(["queue", "cancel", "gone"]).succeeds();
+    sandbox.outlive(["archive", "gone"]).succeeds();
+    sandbox.outlive(["rm", "--yes", "gone"]).succeeds();
+    worker.signal("CONT");
+    sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
+    assert!(sandbox.runs().iter().all(|run| run["id"] != said.trim()), "it was made again");
+    assert!(!sandbox.work().join("done").exists());
+}
+
+#[test]
 fn f_03_a_worker_killed_at_every_call_loses_no_run_and_repeats_none() {
     // The last calls of a session may be struck after all that is looked for.
     const UNSTRUCK: usize = 3;

@@ -149,7 +149,6 @@ impl RunId {
     }
 
     /// When it was drawn, to the millisecond.
-    #[cfg(feature = "object")]
     pub(crate) fn time(&self) -> Timestamp {
         let [a, b, c, d, e, f, ..] = *self.as_bytes();
         Timestamp::from_micros(i64::from_be_bytes([0, 0, a, b, c, d, e, f]) * 1_000)

@@ -2,6 +2,8 @@
 //!
 //! The other process may lose the answer and make the run itself. Both write under one id, so that there is one run.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::Registry;
@@ -9,6 +11,7 @@ use crate::error::Error;
 use crate::lifecycle::enqueued;
 use crate::model::id::RunId;
 use crate::model::run::{Actor, Run, Spec, Variables};
+use crate::model::time::Timestamp;
 use crate::ownership::handle::RunHandle;
 
 /// A run that a process describes to another one, which makes it.
@@ -32,6 +35,11 @@ impl RequestedRun {
     /// Its id.
     pub fn id(&self) -> RunId {
         self.id
+    }
+
+    /// How long ago its id was drawn, which is when it was asked for.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        now.since(self.id.time())
     }
 
     /// What is to be done.

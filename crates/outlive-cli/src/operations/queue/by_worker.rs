@@ -50,10 +50,18 @@ pub(super) async fn add(add: &Add, context: &Context) -> Result<Option<Added>, E
     }
     let run = RequestedRun::new(RunId::draw(SystemClock.now(), &SystemEntropy), spec);
     let (id, name) = (run.id(), run.spec().name.clone());
-    let registry = match worker.ask(&run) {
+    let worker = match worker.ask(&run) {
         RequestStatus::Refused => return Ok(None),
-        RequestStatus::Added => None,
+        RequestStatus::Added => Some(worker),
+        // From here on the worker makes no run of the request: this process may fail to make it, or be killed before.
         RequestStatus::Unknown => {
+            drop(worker);
+            None
+        }
+    };
+    let registry = match &worker {
+        Some(_) => None,
+        None => {
             let registry = context.registry().await?;
             registry.enqueue_requested(run, std::process::id()).await?;
             Some(registry)
@@ -64,7 +72,7 @@ pub(super) async fn add(add: &Add, context: &Context) -> Result<Option<Added>, E
     }
     let mut added = Added { runs: vec![Name { id, name, made: true }], ended: None, answered: None };
     if add.wait {
-        added.answered = if registry.is_none() { worker.end() } else { None };
+        added.answered = worker.and_then(|worker| worker.end());
         if added.answered.is_none() {
             let registry = match registry {
                 Some(registry) => registry,

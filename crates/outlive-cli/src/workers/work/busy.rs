@@ -33,13 +33,13 @@ impl BusyIntake {
         self.listener.as_raw_fd()
     }
 
-    /// Puts the run that a caller asks for into the queue. Where it cannot be made, the caller is not answered and meets the
+    /// Puts the run that a caller asks for into the queue, unless the caller is gone. Where it cannot be made, the caller is not answered and meets the
     /// reason itself.
     pub(super) fn enqueue(&self) {
         let Some((run, caller)) = accept(&self.listener, &self.settings) else { return };
         if !is_taken(&self.registry, &self.kinds, &run) {
             caller.tell(&WorkerAnswer::Refused);
-        } else if pollster::block_on(self.registry.enqueue_requested(run, caller.pid)).is_ok() {
+        } else if !caller.is_gone() && pollster::block_on(self.registry.enqueue_requested(run, caller.pid)).is_ok() {
             caller.tell(&WorkerAnswer::Added);
         }
     }

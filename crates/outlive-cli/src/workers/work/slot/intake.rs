@@ -32,7 +32,7 @@ impl AsFd for Intake {
 }
 
 impl WorkSlot<'_> {
-    /// Makes the run that a caller asks for, if one does. Answers whether this slot owns a run now: that one, or one that
+    /// Makes the run that a caller asks for, if one does and is not gone. Answers whether this slot owns a run now: that one, or one that
     /// comes before it in the queue. Where the run cannot be made, the caller is not answered and meets the reason itself.
     pub(super) fn take_request(&mut self) -> Result<bool, Error> {
         let intake = self.intake.as_ref();
@@ -41,8 +41,14 @@ impl WorkSlot<'_> {
             caller.tell(&WorkerAnswer::Refused);
             return Ok(false);
         }
-        if let Some(first) = self.claim_one()? {
-            self.next = Some((first, None));
+        let first = self.claim_one()?;
+        let is_free = first.is_none();
+        self.next = first.map(|first| (first, None));
+        // Looked at just before the write: the claim may have taken a while.
+        if caller.is_gone() {
+            return Ok(self.next.is_some());
+        }
+        if !is_free {
             if pollster::block_on(self.registry.enqueue_requested(run, caller.pid)).is_ok() {
                 caller.tell(&WorkerAnswer::Added);
             }
