@@ -69,7 +69,9 @@ impl Registry {
         if self.original_argv(&run).is_none() {
             return Err(Error::Invalid(format!("run `{}` cannot be executed: {}", run.id, self.why_withheld(&run))));
         }
-        self.create_owned(run, &maker, keeping.clone()).await
+        let (run, events) = self.claimed_draft(&run, &maker, &keeping)?;
+        let record = self.create_requested(run, events).await?;
+        Ok(self.hold(record, keeping.clone(), None))
     }
 
     /// Makes a run for the process `pid` of this user, and leaves it in the queue. Answers with the run that is there, where
@@ -79,9 +81,42 @@ impl Registry {
         let (id, maker) = (run.id, Actor { pid, ..self.me.clone() });
         let run = self.draft_by(&maker, id, run.into_spec(), self.clock.now(), true)?;
         let made = enqueued(&run, &maker);
-        match self.create(run, vec![made]).await {
+        match self.create_requested(run, vec![made]).await {
             Ok(record) => Ok(record.run),
             Err(error) => self.store.get(&[id]).await?.pop().map(|record| record.run).ok_or(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::id::SystemEntropy;
+    use crate::model::run::{Arg, Command, Key};
+    use crate::secrets::trust::Trust;
+    use crate::store::memory::MemoryStore;
+    use crate::testing::{ManualClock, SeededEntropy, person, spec, stranger};
+
+    #[test]
+    fn a_refused_request_keeps_what_the_other_process_may_have_kept() {
+        let (home, clock) = (tempfile::tempdir().unwrap(), ManualClock::new());
+        let (store, entropy) = (Arc::new(MemoryStore::new(clock.clone())), Arc::new(SeededEntropy::new(1)));
+        let mut registry = Registry::over(store, clock, entropy.clone(), person("ada"), stranger(1));
+        registry.trust = Some(Trust::open(home.path(), &SystemEntropy).unwrap());
+        let argv = ["deploy", "--password", "canary"].map(|word| Arg::Text(word.into())).to_vec();
+        let spec = Spec {
+            command: Some(Command::new(argv, Arg::Text("/".into()))),
+            keys: vec![Key::unique("deploy")],
+            ..spec("command")
+        };
+        pollster::block_on(registry.enqueue(spec.clone())).unwrap();
+        let run = RequestedRun::new(RunId::draw(registry.clock.now(), &*entropy), spec);
+        let kept = home.path().join("argv").join(format!("{}.json", run.id()));
+        pollster::block_on(registry.start_requested(run.clone(), 1)).map(drop).unwrap_err();
+        assert!(kept.exists());
+        pollster::block_on(registry.enqueue_requested(run, 1)).unwrap_err();
+        assert!(kept.exists());
     }
 }

@@ -60,23 +60,24 @@ impl Registry {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         let run = self.draft(spec)?;
-        self.create_owned(run, &self.me, keeping.clone()).await
+        let (run, events) = self.claimed_draft(&run, &self.me, &keeping)?;
+        let record = self.create(run, events).await?;
+        Ok(self.hold(record, keeping.clone(), None))
     }
 
-    /// Writes a run that `maker` makes, owned by this process in the same write.
-    pub(super) async fn create_owned(
+    /// A run that `maker` makes, owned by this process, and its first events: to be written at once.
+    pub(super) fn claimed_draft(
         &self,
-        run: Run,
+        run: &Run,
         maker: &Actor,
-        keeping: Arc<WorkerState>,
-    ) -> Result<RunHandle, Error> {
-        let made = enqueued(&run, maker);
+        keeping: &WorkerState,
+    ) -> Result<(Run, Vec<Event>), Error> {
+        let made = enqueued(run, maker);
         let action =
             Action::Claim { owner: keeping.owner(run.spec.policy.lease), early: false, leftovers: Default::default() };
-        let claimed = apply(&run, &action, &self.me, self.clock.now())
+        let claimed = apply(run, &action, &self.me, self.clock.now())
             .map_err(|refusal| Error::Refused { run: run.id, refusal })?;
-        let record = self.create(claimed.run, vec![made, claimed.event]).await?;
-        Ok(self.hold(record, keeping, None))
+        Ok((claimed.run, vec![made, claimed.event]))
     }
 
     /// A handle on a run that this process owns. `ran_for` is how long the attempt ran under an earlier owner. The handle
@@ -89,19 +90,37 @@ impl Registry {
         RunHandle::new(record, ran_for, keeping, self.store.clone(), worker, self.redactor.clone())
     }
 
-    /// Writes a run that is not there yet.
+    /// Writes a run that is not there yet, under an id that this process has drawn.
     pub(super) async fn create(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
-        let id = run.id;
-        let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
-        let mut doubt = UnresolvedWrite::default();
-        let settled = commit_until_known(&*self.store, write, &mut doubt).await;
+        let (id, mut doubt) = (run.id, UnresolvedWrite::default());
+        let settled = self.write_absent(run, events, &mut doubt).await;
         if settled.is_err() && !doubt.remains() {
             // It was not made. What stays behind of it is sealed, private and never asked for.
             let _ = self.forget_sealed(id);
         }
-        match settled? {
-            Ok(record) => Ok(record),
-            Err(_) => Err(doubt.or(Error::Invalid(format!("there is a run `{id}` already")))),
-        }
+        made(id, settled?, &doubt)
     }
+
+    /// Writes a run that is not there yet, under an id that another process may write as well. What is kept for it in the
+    /// home stays: the other process may have kept it for the run that it makes.
+    pub(super) async fn create_requested(&self, run: Run, events: Vec<Event>) -> Result<Record, Error> {
+        let (id, mut doubt) = (run.id, UnresolvedWrite::default());
+        let settled = self.write_absent(run, events, &mut doubt).await?;
+        made(id, settled, &doubt)
+    }
+
+    async fn write_absent(
+        &self,
+        run: Run,
+        events: Vec<Event>,
+        doubt: &mut UnresolvedWrite,
+    ) -> Result<Result<Record, Option<Record>>, Error> {
+        let write = Write { expect: Expect::Absent, run, events, ended: None, stamp: Stamp::draw(&*self.entropy) };
+        commit_until_known(&*self.store, write, doubt).await
+    }
+}
+
+/// The record that was made, unless another run has the id.
+fn made(id: RunId, settled: Result<Record, Option<Record>>, doubt: &UnresolvedWrite) -> Result<Record, Error> {
+    settled.map_err(|_| doubt.or(Error::Invalid(format!("there is a run `{id}` already"))))
 }
