@@ -192,7 +192,8 @@ impl Owning<'_> {
         record: &mut RecordEnd<'_>,
     ) -> Exit {
         loop {
-            let (id, spec) = (handle.id(), handle.run().spec);
+            let (id, run) = (handle.id(), handle.run());
+            let (spec, attempt) = (run.spec, run.attempt);
             let exit = self.attempt(handle, &job, report.take(), record);
             if self.stays && spec.policy.retry.on_failure && self.pending(id).is_some() {
                 // Its next attempt is claimed like any other run, and there may be others to do until it is due.
@@ -201,7 +202,8 @@ impl Owning<'_> {
             match self.again(id, &spec) {
                 Some(next) => handle = next,
                 None => {
-                    let unheard = job.notify.as_ref().and_then(|command| notify(self.registry, id, command).err());
+                    let notified = job.notify.as_ref().filter(|_| !self.has_later_attempt(id, attempt));
+                    let unheard = notified.and_then(|command| notify(self.registry, id, command).err());
                     let unheard = unheard.map(|error| (Code::Unavailable, format!("the notification failed: {error}")));
                     remark([unheard], self.json);
                     hooks::tell_end(self.registry, id);
@@ -320,6 +322,12 @@ impl Owning<'_> {
             }
             self.pending(id)?;
         }
+    }
+
+    /// Whether a later attempt of the run waits or is executed, perhaps by another worker.
+    fn has_later_attempt(&self, id: RunId, attempt: u32) -> bool {
+        let seen = pollster::block_on(self.registry.glance(id));
+        seen.is_ok_and(|seen| seen.run.attempt > attempt && seen.run.ending().is_none())
     }
 
     /// What a run waits for that is to be tried again.

@@ -84,6 +84,19 @@ fn a_worker_does_other_things_until_the_next_attempt_of_a_run_is_due() {
 }
 
 #[test]
+fn a_run_that_is_retried_at_once_notifies_only_of_its_end() {
+    let sandbox = Sandbox::new();
+    let script = "[ $OUTLIVE_ATTEMPT = 2 ] || exit 3; until [ -e go ]; do sleep 0.02; done";
+    add(&sandbox, "again", &["--retry", "1", "--backoff", "0s", "--notify", "cat >> told; echo >> told"], script);
+    let mut worker = sandbox.outlive(["work", "--drain"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    sandbox.wait_for("again", |run| run["state"] == "running" && run["attempt"] == 2);
+    std::fs::write(sandbox.work().join("go"), "").unwrap();
+    assert!(worker.wait().unwrap().success());
+    until("the notification", || lines(&sandbox, "told").iter().any(|line| line.contains("\"succeeded\"")));
+    assert_eq!(lines(&sandbox, "told").len(), 1, "it was notified of more than its end");
+}
+
+#[test]
 fn many_workers_execute_each_run_once() {
     let sandbox = Sandbox::new();
     let plan: String = (0..60)

@@ -240,7 +240,7 @@ impl Claims {
         Ok((handles, scheduled))
     }
 
-    /// Ends a run and claims the next one with the same write, where a look for whose turn it is among shares is not due.
+    /// Ends a run and claims the next one with the same write, never the next attempt of the run that ends, where a look for whose turn it is among shares is not due.
     /// Where it is, or the registry is not local, the run is ended alone and the next claim brings the next run.
     pub async fn end_and_claim(
         &mut self,
@@ -252,8 +252,8 @@ impl Claims {
         if self.has_shares || registry.clock().awake() >= self.unshared_until {
             return (handle.end(None, end.0, end.1).await, None);
         }
-        let offered = Offered::default();
-        let is_claimed = |run: &Run| offered.is_claimed(run, &self.followed, wanted);
+        let (offered, ends) = (Offered::default(), handle.id());
+        let is_claimed = |run: &Run| run.id != ends && offered.is_claimed(run, &self.followed, wanted);
         let of_none = Filter { share: Some(String::new()), ..self.filter() };
         let ended = registry.end_and_claim(handle, end, (of_none, self.longest), &is_claimed).await;
         (_, self.rated) = offered.into_parts();
