@@ -463,7 +463,14 @@ impl<'a> WorkSlot<'a> {
             recorded
         };
         self.owning.see_through(handle, job, None, &mut record);
-        let seen = pollster::block_on(self.registry.glance(run.id))?;
+        let reported = self.report_end(run.id, caller);
+        // A run that was claimed meanwhile is executed whatever failed here: the next claim meets the failure again.
+        if self.next.is_some() { Ok(()) } else { reported }
+    }
+
+    /// Tells the parent, the caller and the hooks how an attempt ended.
+    fn report_end(&mut self, id: RunId, caller: Option<Caller>) -> Result<(), Error> {
+        let seen = pollster::block_on(self.registry.glance(id))?;
         let view = RunView::new(&seen, self.registry);
         let event = if seen.state.is_ended() { "ended" } else { "again" };
         self.said.say(&json!({
