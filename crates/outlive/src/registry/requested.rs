@@ -10,6 +10,7 @@ use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::enqueued;
 use crate::model::id::RunId;
+use crate::model::policy::{OrphanPolicy, Policy};
 use crate::model::run::{Actor, Run, Spec, Variables};
 use crate::model::time::Timestamp;
 use crate::ownership::handle::RunHandle;
@@ -56,6 +57,11 @@ impl RequestedRun {
     }
 }
 
+/// Whether a later attempt may begin without a process that resumes the run.
+fn is_retried(policy: &Policy) -> bool {
+    policy.retry.on_failure || policy.retry.on_interrupt || policy.orphans == OrphanPolicy::Requeue
+}
+
 impl Registry {
     /// Makes a run for the process `pid` of this user and owns it at once, in one write. One whose command line could not
     /// be kept with its secrets is not made: its owner could not execute it.
@@ -64,8 +70,10 @@ impl Registry {
         let keeping = self.keeping()?;
         let _taking = keeping.take();
         let maker = Actor { pid, ..self.me.clone() };
-        // It is executed at once: as with a run that its caller owns, only a later attempt needs what is kept of it.
-        let run = self.draft_by(&maker, run.id, run.into_spec(), self.clock.now(), false)?;
+        // It is executed at once: as with a run that its caller owns, only a later attempt needs what is kept of it. One
+        // that begins by itself after a power failure has no other environment.
+        let keeps_durably = is_retried(&run.spec.policy);
+        let run = self.draft_by(&maker, run.id, run.into_spec(), self.clock.now(), keeps_durably)?;
         if self.original_argv(&run).is_none() {
             return Err(Error::Invalid(format!("run `{}` cannot be executed: {}", run.id, self.why_withheld(&run))));
         }
@@ -94,10 +102,22 @@ mod tests {
 
     use super::*;
     use crate::model::id::SystemEntropy;
+    use crate::model::policy::Retry;
     use crate::model::run::{Arg, Command, Key};
     use crate::secrets::trust::Trust;
     use crate::store::memory::MemoryStore;
     use crate::testing::{ManualClock, SeededEntropy, person, spec, stranger};
+
+    #[test]
+    fn a_run_that_is_retried_by_itself_keeps_its_environment_durably() {
+        let plain = Policy::default();
+        assert!(!is_retried(&plain));
+        assert!(is_retried(&Policy { orphans: OrphanPolicy::Requeue, ..plain.clone() }));
+        for (on_failure, on_interrupt) in [(true, false), (false, true)] {
+            let retry = Retry { on_failure, on_interrupt, ..Retry::default() };
+            assert!(is_retried(&Policy { retry, ..plain.clone() }));
+        }
+    }
 
     #[test]
     fn a_refused_request_keeps_what_the_other_process_may_have_kept() {
