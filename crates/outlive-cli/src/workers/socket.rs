@@ -61,7 +61,7 @@ pub enum WorkerAnswer {
 }
 
 /// Where the socket of the workers of a registry is.
-struct Address {
+pub struct Address {
     dir: OwnedFd,
     name: PathBuf,
 }
@@ -73,6 +73,11 @@ impl Address {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&home, flags, Mode::empty())?;
         Ok(Self { dir, name: format!("{:x}-{:x}", registry.dev(), registry.ino()).into() })
+    }
+
+    /// Where a worker listens for callers of a registry. None where none does.
+    pub fn of_worker(registry: &Path) -> Option<Self> {
+        Self::of(registry).ok().filter(|address| address.inode().is_some())
     }
 
     fn inode(&self) -> Option<u64> {
@@ -199,35 +204,37 @@ fn seen(file: &Path) -> Option<Seen> {
     std::fs::metadata(file).ok().map(stamp)
 }
 
-/// A worker that listens, as a caller sees it.
+/// A worker that has added a run, as its caller sees it.
 pub struct Worker(OwnedFd);
 
 /// What a caller knows of its run after it has asked.
 pub enum RequestStatus {
     /// It is on disk.
-    Added,
+    Added(Worker),
     /// It was not made.
     Refused,
-    /// No answer came: it may be made, or be made later.
+    /// No answer came: it may be made. From here on no worker begins to make it.
     Unknown,
 }
 
 impl Worker {
-    /// The worker that listens for callers of a registry. None where none does, or it has too much to do.
-    pub fn of(registry: &Path) -> Option<Self> {
-        let Address { dir, name } = Address::of(registry).ok()?;
-        sockets::connect(&dir, &name, SocketType::SEQPACKET, SocketFlags::NONBLOCK).ok().map(Self)
-    }
-
-    /// Asks it to add a run.
-    pub fn ask(&self, run: &RequestedRun) -> RequestStatus {
+    /// Asks the worker there to add a run. The message is written before the worker is connected to: from then on a slot
+    /// waits for it.
+    pub fn ask(address: &Address, run: &RequestedRun) -> RequestStatus {
         let request = serde_json::to_vec(&Request { version: VERSION, run: run.clone() }).unwrap_or_default();
-        let is_sent = !request.is_empty() && request.len() <= MESSAGE_LIMIT;
-        if !is_sent || send(&self.0, &request, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
+        if request.is_empty() || request.len() > MESSAGE_LIMIT {
             return RequestStatus::Refused;
         }
-        match self.answer(ANSWER_WITHIN) {
-            Some(WorkerAnswer::Added) => RequestStatus::Added,
+        let Address { dir, name } = address;
+        let Ok(socket) = sockets::connect(dir, name, SocketType::SEQPACKET, SocketFlags::NONBLOCK) else {
+            return RequestStatus::Refused;
+        };
+        if send(&socket, &request, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err() {
+            return RequestStatus::Refused;
+        }
+        let worker = Self(socket);
+        match worker.answer(ANSWER_WITHIN) {
+            Some(WorkerAnswer::Added) => RequestStatus::Added(worker),
             Some(WorkerAnswer::Refused) => RequestStatus::Refused,
             Some(WorkerAnswer::Ended { .. }) | None => RequestStatus::Unknown,
         }

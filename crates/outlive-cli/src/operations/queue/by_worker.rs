@@ -13,7 +13,7 @@ use super::{Add, Added, Name};
 use crate::call::{Context, Form};
 use crate::exec::flags::SpecFlags;
 use crate::operations::wait::Ended;
-use crate::workers::socket::{RequestStatus, Worker};
+use crate::workers::socket::{Address, RequestStatus, Worker};
 
 /// The registry and the run of a call that says nothing else, `outlive queue add [--wait] -- COMMAND`: so most are, and to
 /// read one needs no table of flags.
@@ -43,33 +43,27 @@ pub(super) async fn add(add: &Add, context: &Context) -> Result<Option<Added>, E
         return Ok(None);
     }
     let Location::Directory(path) = context.location()? else { return Ok(None) };
-    let Some(worker) = Worker::of(&path) else { return Ok(None) };
+    let Some(address) = Address::of_worker(&path) else { return Ok(None) };
     let spec = Spec { priority: add.priority, share: add.share.clone(), ..add.spec.unsigned_spec(context)? };
     if !spec.keys.is_empty() {
         return Ok(None);
     }
     let run = RequestedRun::new(RunId::draw(SystemClock.now(), &SystemEntropy), spec);
     let (id, name) = (run.id(), run.spec().name.clone());
-    let worker = match worker.ask(&run) {
+    let worker = match Worker::ask(&address, &run) {
         RequestStatus::Refused => return Ok(None),
-        RequestStatus::Added => Some(worker),
-        // From here on the worker makes no run of the request: this process may fail to make it, or be killed before.
-        RequestStatus::Unknown => {
-            drop(worker);
-            None
-        }
+        RequestStatus::Added(worker) => Some(worker),
+        RequestStatus::Unknown => None,
     };
-    let registry = match &worker {
-        Some(_) => None,
-        None => {
-            let registry = context.registry().await?;
-            registry.enqueue_requested(run, std::process::id()).await?;
-            Some(registry)
-        }
-    };
-    if registry.is_none() {
+    let registry = if worker.is_some() {
         context.tell_home(&path);
-    }
+        None
+    } else {
+        // The socket is closed by now: the worker makes no run any more that this process fails to make.
+        let registry = context.registry().await?;
+        registry.enqueue_requested(run, std::process::id()).await?;
+        Some(registry)
+    };
     let mut added = Added { runs: vec![Name { id, name, made: true }], ended: None, answered: None };
     if add.wait {
         added.answered = worker.and_then(|worker| worker.end());
