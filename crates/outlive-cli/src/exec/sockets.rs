@@ -5,8 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// How many connections wait to be accepted.
 const WAITING: i32 = 16;
@@ -40,8 +42,9 @@ pub fn connect(dir: &OwnedFd, name: &Path, kind: SocketType, flags: SocketFlags)
     }
 }
 
-/// The process at the other end, if it is of this user.
-pub fn peer(socket: impl AsFd) -> Option<UCred> {
-    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    (peer.uid == rustix::process::geteuid()).then_some(peer)
+/// The process at the other end, if it is of this user. Its pid is 0 where this process cannot see it, in a pid namespace that
+/// is not below its own.
+pub fn peer(socket: &impl AsFd) -> Option<UnixCredentials> {
+    let peer = getsockopt(socket, PeerCredentials).ok()?;
+    (peer.uid() == rustix::process::geteuid().as_raw()).then_some(peer)
 }

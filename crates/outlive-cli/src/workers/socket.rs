@@ -41,6 +41,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[derive(Serialize, Deserialize)]
 struct Request<'a> {
     version: &'a str,
+    /// The caller, as it knows itself.
+    pid: u32,
     run: RequestedRun,
 }
 
@@ -149,13 +151,15 @@ impl Caller {
 /// The next request at the socket of a worker, if it is one that `settings` apply to. Others are refused.
 pub fn accept(listener: impl AsFd, settings: &Settings) -> Option<(RequestedRun, Caller)> {
     let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC).ok()?;
-    let pid = sockets::peer(&socket)?.pid.as_raw_nonzero().get().unsigned_abs();
+    let pid = sockets::peer(&socket)?.pid().unsigned_abs();
     let caller = Caller { socket, pid };
     wait_for(&[&caller.socket], REQUEST_WITHIN);
     let request = receive(&caller.socket)?;
     let asked = serde_json::from_slice::<Request<'_>>(&request).ok();
     let is_current = |asked: &Request<'_>| asked.version == VERSION && asked.run.age(SystemClock.now()) <= REQUEST_AGE;
-    match asked.filter(|asked| is_current(asked) && settings.are_current()) {
+    // In another pid namespace the maker of the run would have another pid, and the seal of its command with it.
+    let is_here = |asked: &Request<'_>| asked.pid == caller.pid;
+    match asked.filter(|asked| is_current(asked) && is_here(asked) && settings.are_current()) {
         Some(asked) => Some((asked.run, caller)),
         None => {
             caller.tell(&WorkerAnswer::Refused);
@@ -221,7 +225,8 @@ impl Worker {
     /// Asks the worker there to add a run. The message is written before the worker is connected to: from then on a slot
     /// waits for it.
     pub fn ask(address: &Address, run: &RequestedRun) -> RequestStatus {
-        let request = serde_json::to_vec(&Request { version: VERSION, run: run.clone() }).unwrap_or_default();
+        let request = Request { version: VERSION, pid: std::process::id(), run: run.clone() };
+        let request = serde_json::to_vec(&request).unwrap_or_default();
         if request.is_empty() || request.len() > MESSAGE_LIMIT {
             return RequestStatus::Refused;
         }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::resuming::kill_everything;
-use super::sandbox::{Ends, Sandbox, signal_pid, text, until};
+use super::sandbox::{Ends, Sandbox, is_root, signal_pid, text, until};
 
 /// The system calls by which a worker answers and reaches the disk.
 const CALLS: &str = "pwrite64,write,sendto,fdatasync,fsync,linkat,mkdirat,unlinkat,ftruncate,fallocate,execve";
@@ -202,6 +202,20 @@ fn a_request_whose_caller_has_gone_makes_no_run() {
     sandbox.outlive(["queue", "add", "--wait", "--", "true"]).succeeds();
     assert!(sandbox.runs().iter().all(|run| run["id"] != said.trim()), "it was made again");
     assert!(!sandbox.work().join("done").exists());
+}
+
+#[test]
+fn a_caller_in_another_pid_namespace_makes_its_run_itself() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["init"]).succeeds();
+    let _worker = Standing::start(&sandbox, &[]);
+    let call = ["-p", "-f", "--mount-proc", "outlive", "queue", "add", "--name", "inner", "--", "true"];
+    sandbox.command("unshare", call).succeeds();
+    sandbox.wait_for_state("inner", "succeeded");
+    assert!(!is_made_by_worker(&sandbox, "inner"), "its maker has the pid of another namespace");
 }
 
 #[test]
