@@ -242,7 +242,7 @@ impl Worker {
 
     fn work(&mut self, slots: u16) -> std::io::Result<()> {
         for _ in 0..slots {
-            self.add_hand()?;
+            self.add_slot()?;
         }
         while !self.slots.is_empty() {
             let (spoke, is_asked) = self.wait();
@@ -262,7 +262,7 @@ impl Worker {
         Ok(())
     }
 
-    fn add_hand(&mut self) -> std::io::Result<()> {
+    fn add_slot(&mut self) -> std::io::Result<()> {
         let slot = Starting::begin_with(&self.words, &SigSet::empty(), self.intake.as_ref().map(AsFd::as_fd))?;
         let (pid, stream) = (slot.pid, slot.into_stream());
         self.slots.push(SlotProcess { pid, said: BufReader::new(stream), is_busy: false, done: false });
@@ -314,7 +314,7 @@ impl Worker {
                     self.rest();
                     // A signal may have ended the pause.
                     if self.asked == 0 {
-                        self.add_hand()?;
+                        self.add_slot()?;
                     }
                 }
                 return Ok(());

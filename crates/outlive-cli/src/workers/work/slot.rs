@@ -259,7 +259,7 @@ impl<'a> WorkSlot<'a> {
         loop {
             match self.work_on(&mut is_told) {
                 Err(Error::Store(error)) if error.is_transient() => {
-                    // RequestStatus here too: `work_on` may fail before it asks, and both descriptors then stay readable.
+                    // Asked here too: `work_on` may fail before it asks, and both descriptors then stay readable.
                     if self.said.is_over() || self.is_asked_to_end() {
                         return Ok(());
                     }
