@@ -1,4 +1,4 @@
-//! The house rules that a program can check: how long a file is, where clocks are read, what SQL may decide.
+//! The house rules that a program can check: how long files and tests' names are, where clocks are read, what SQL may decide.
 //!
 //! A rule looks at one source file as text. It knows comments and test modules well enough for code that rustfmt has
 //! formatted, which all of ours is.
@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 const FILE_LIMIT: usize = 500;
 /// A `main.rs` says where to look, and nothing else.
 const MAIN_LIMIT: usize = 20;
+/// A test's name is `subject_condition_result`; a longer one is a paragraph.
+const NAME_LIMIT: usize = 60;
+/// Where tests are.
+const TEST_SOURCES: [&str; 3] = ["crates", "xtask/src", "bench/src"];
 
 /// A place that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +53,47 @@ pub fn check(root: &Path) -> io::Result<Vec<Violation>> {
         let text = std::fs::read_to_string(&path)?;
         violations.extend(look(path.strip_prefix(root).unwrap_or(&path), &text));
     }
+    for (path, text) in test_sources(root)? {
+        violations.extend(long_names(&path, &text));
+    }
     Ok(violations)
+}
+
+/// The paths below `root` and the texts of all files that may have tests.
+pub fn test_sources(root: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for source in TEST_SOURCES.map(|source| root.join(source)).iter().filter(|source| source.is_dir()) {
+        gather(source, &mut files)?;
+    }
+    files.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path)?;
+        Ok((path.strip_prefix(root).unwrap_or(&path).to_owned(), text))
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// The functions of a source file that are tests, or checks that every store is held to, with their lines.
+pub fn test_names(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_test = false;
+    (1..).zip(text.lines().map(str::trim)).filter_map(move |(number, line)| {
+        is_test |= line == "#[test]" || line.starts_with("#[tokio::test") || line.contains("(ground: &dyn Ground)");
+        let line = line.strip_prefix("pub(super) ").unwrap_or(line);
+        let name = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))?.split('(').next()?;
+        std::mem::take(&mut is_test).then_some((number, name))
+    })
+}
+
+/// The tests of a source file whose names are too long.
+fn long_names(path: &Path, text: &str) -> Vec<Violation> {
+    let long = test_names(text).filter(|(_, name)| name.len() > NAME_LIMIT);
+    let rule = |name: &str| {
+        format!(
+            "`{name}` has {} characters; a test's name has at most {NAME_LIMIT}: subject_condition_result",
+            name.len()
+        )
+    };
+    long.map(|(line, name)| Violation::new(path, line, rule(name))).collect()
 }
 
 /// Adds the source files below a directory.
@@ -204,9 +248,25 @@ mod tests {
     }
 
     #[test]
+    fn test_name_has_a_longest_length_and_helpers_have_none() {
+        let (short, long) = ("a".repeat(NAME_LIMIT), "b".repeat(NAME_LIMIT + 1));
+        let text =
+            format!("#[test]\nfn {short}() {{}}\n#[test]\n#[cfg(unix)]\nfn {long}() {{}}\nfn {long}_helper() {{}}\n");
+        let found: Vec<String> = long_names(Path::new("a.rs"), &text).iter().map(ToString::to_string).collect();
+        let rule = "has 61 characters; a test's name has at most 60: subject_condition_result";
+        assert_eq!(found, [format!("a.rs:5: `{long}` {rule}")]);
+    }
+
+    #[test]
     fn nothing_is_left_unfinished() {
         assert_eq!(one("a.rs", "fn f() {\n    todo!()\n}\n"), (2, "unfinished code".into()));
         assert_eq!(one("a.rs", "fn f() {\n    unimplemented!(\"x\")\n}\n").0, 2);
+    }
+
+    #[test]
+    fn repository_keeps_the_house_rules() {
+        let found = check(&crate::steps::root()).unwrap();
+        assert_eq!(found, [], "{}", found.iter().map(|one| format!("{one}\n")).collect::<String>());
     }
 
     #[test]

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_of_the_run_it_was_asked_of_until_another_is_gone_to() {
+    fn output_is_of_the_selected_run_until_another_is_selected() {
         let mut top = top(&["one", "two"]);
         top.moves(KeyCode::Enter);
         for after in [&["new", "one", "two"][..], &["new", "two"]] {

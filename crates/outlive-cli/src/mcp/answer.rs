@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_start_says_nothing_twice_and_nothing_that_the_caller_said() {
+    fn start_answer_repeats_neither_itself_nor_the_caller() {
         let mut made = run("a");
         made["command"] = json!(["true"]);
         made["url"] = json!("http://x/");

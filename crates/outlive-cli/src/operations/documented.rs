@@ -79,7 +79,7 @@ fn c13_every_field_of_every_answer_is_documented_and_no_other() {
 }
 
 #[test]
-fn c13_a_run_of_another_source_is_shown_with_the_fields_of_a_listed_one() {
+fn c13_run_of_another_source_has_the_fields_of_a_listed_one() {
     let show = TABLE.iter().find(|operation| operation.name == "show").unwrap();
     let mut objects = Vec::new();
     described("", &(show.output)(), &mut objects);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s02_json_has_the_defaults_of_the_flags_and_no_unknown_fields() {
+    fn u02_json_has_the_defaults_of_the_flags_and_no_unknown_fields() {
         let found: Search = read(json!({"query": ["deploy"], "status": ["failed"]})).ok().unwrap();
         assert_eq!((found.wanted.limit, found.wanted.unarchived, found.wanted.status.len()), (50, false, 1));
         let found: Search = read(json!({"unarchived": false, "scope": "repo"})).ok().unwrap();

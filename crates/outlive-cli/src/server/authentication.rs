@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn s_16_s_17_the_own_token_is_good_on_this_machine_alone_and_others_are_good_everywhere() {
+    fn s_16_s_17_own_token_is_valid_on_this_machine_alone() {
         let (_home, tokens, authentication) = authentication();
         let (own, made) =
             (tokens.own().unwrap(), tokens.create("ada", Role::Read, None, Timestamp::default()).unwrap());

@@ -37,7 +37,7 @@ fn s_24_s_25_agents_only_look_until_they_are_allowed_more() {
 
 /// What a token may have done and what the server lets agents do: the lesser of the two holds.
 #[test]
-fn s_24_over_http_an_agent_may_no_more_than_its_token_and_no_more_than_the_server_allows() {
+fn s_24_agent_over_http_is_limited_by_its_token_and_the_server() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     for (words, role) in [(&[][..], "admin"), (&["--allow", "destroy"], "read")] {
@@ -76,7 +76,7 @@ fn is_of(message: &Value, token: &str) -> bool {
 
 /// Clients give up on tools that are silent for long, whatever they were asked to wait for.
 #[test]
-fn s03_long_wait_reports_progress_and_answers_what_is_left() {
+fn u03_long_wait_reports_progress_and_answers_what_is_left() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     let mut agent = Agent::start(&sandbox, &["--patience", "3s"]);
@@ -96,7 +96,7 @@ fn s03_long_wait_reports_progress_and_answers_what_is_left() {
 
 /// Whatever a call does that takes long, it is told that it goes on.
 #[test]
-fn s03_long_call_reports_progress_and_pings_are_answered() {
+fn u03_long_call_reports_progress_and_pings_are_answered() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["registry", "refresh"]).succeeds();
     let lock = std::fs::File::open(sandbox.home().join("index/lock")).unwrap();
@@ -116,7 +116,7 @@ fn s03_long_call_reports_progress_and_pings_are_answered() {
 }
 
 #[test]
-fn s03_a_call_that_is_given_up_is_over_and_calls_meanwhile_are_answered() {
+fn u03_abandoned_call_is_over_and_other_calls_are_answered() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sh", "-c", "trap '' TERM; until [ -e over ]; do sleep 0.1; done"]);
     let mut agent = Agent::start(&sandbox, &["--allow", "stop"]);
@@ -166,7 +166,7 @@ fn t3_02_the_tool_list_costs_6_kb_by_default_and_30_kb_in_all() {
 }
 
 #[test]
-fn t3_02_an_answer_has_4_kb_unless_more_is_asked_for_and_pages_miss_nothing() {
+fn t3_02_answers_have_4_kb_by_default_and_pages_miss_nothing() {
     let sandbox = Sandbox::new();
     let long = "x".repeat(3_000);
     for _ in 0..30 {
@@ -197,7 +197,7 @@ fn t3_02_an_answer_has_4_kb_unless_more_is_asked_for_and_pages_miss_nothing() {
 }
 
 #[test]
-fn more_tells_of_every_tool_and_calls_it_as_far_as_that_is_allowed() {
+fn more_describes_every_tool_and_calls_it_if_allowed() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     let mut agent = Agent::start(&sandbox, &[]);

@@ -178,7 +178,7 @@ fn ctrl_c_is_the_commands_and_ctrl_z_stops_nothing() {
 }
 
 #[test]
-fn f_27_a_viewer_that_does_not_read_costs_neither_the_command_time_nor_its_owner_memory() {
+fn f_27_viewer_that_does_not_read_costs_no_time_and_no_memory() {
     let sandbox = Sandbox::new();
     let flood = "echo ready; read line; head -c 60000000 /dev/zero | tr '\\0' x; echo over > over; read line; exit 3";
     let run = start(&sandbox, flood);
@@ -225,7 +225,7 @@ fn f_01_attached_terminal_reports_a_killed_owner() {
 }
 
 #[test]
-fn s_03_the_door_to_a_terminal_is_this_users_alone_however_deep_it_lies() {
+fn s_03_socket_of_a_terminal_is_this_users_at_any_depth() {
     let sandbox = Sandbox::new();
     let deep = sandbox.work().join("d".repeat(120)).join(".git");
     std::fs::create_dir_all(&deep).unwrap();

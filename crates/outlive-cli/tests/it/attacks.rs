@@ -72,7 +72,7 @@ fn t8_08_times_at_the_end_of_the_calendar_abort_nothing() {
 }
 
 #[test]
-fn t8_08_a_registry_planted_above_by_another_user_is_passed_over() {
+fn t8_08_registry_planted_above_by_another_user_is_ignored() {
     if !is_root() {
         return println!("skipped: only root can give a directory away");
     }
@@ -144,7 +144,7 @@ fn t3_04_an_ended_session_is_answered_with_no_content() {
 }
 
 #[test]
-fn t8_09_reading_a_schema_without_a_registry_makes_nothing_there() {
+fn t8_09_reading_a_schema_without_a_registry_creates_nothing() {
     let sandbox = Sandbox::new();
     let server = outlive::testing::server::Server::shared();
     let url = server.fresh_url();

@@ -56,7 +56,7 @@ fn without_ages(text: &str) -> String {
 }
 
 #[test]
-fn a_run_that_is_looked_for_where_no_registry_is_yet_is_said_to_be_so() {
+fn run_in_a_missing_registry_is_reported_as_such() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!(said(&sandbox, &["show", "nobody"]), @r"
     exit 101
@@ -117,7 +117,7 @@ fn a_command_needs_no_dashes_before_it_and_keeps_its_own() {
 }
 
 #[test]
-fn commands_that_cannot_start_are_recorded_as_failed_with_the_shells_status() {
+fn commands_that_cannot_start_fail_with_the_shells_status() {
     let sandbox = Sandbox::new();
     std::fs::write(sandbox.work().join("plain"), "not a program").unwrap();
     for (name, word, code) in [("missing", "/nonexistent", 127), ("plain", "./plain", 126), ("directory", "/", 126)] {
@@ -139,7 +139,7 @@ fn commands_that_cannot_start_are_recorded_as_failed_with_the_shells_status() {
 }
 
 #[test]
-fn l16_a_configuration_that_cannot_hold_is_refused_before_anything_starts() {
+fn l16_impossible_configuration_is_refused_before_the_start() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let mut all = Vec::new();
@@ -158,7 +158,7 @@ fn l16_a_configuration_that_cannot_hold_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn s05_s_01_s_05_hostile_records_are_shown_harmlessly_and_not_trusted() {
+fn u05_s_01_s_05_hostile_records_are_shown_and_not_trusted() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "victim", "--", "echo", "\u{1b}]0;owned\u{7}\u{202e}"]).succeeds();
     let shown = sandbox.outlive(["show", "victim"]).succeeds();
@@ -196,7 +196,7 @@ fn s_05_pipe_in_place_of_the_configuration_hangs_nothing() {
 }
 
 #[test]
-fn s_05_a_link_in_place_of_anything_of_a_registry_is_not_followed() {
+fn s_05_link_in_place_of_a_registry_file_is_not_followed() {
     let elsewhere = Sandbox::new();
     for (name, says) in [
         ("registry.id", "registry.id"),

@@ -22,7 +22,7 @@ fn json(mut command: Command) -> Value {
 }
 
 #[test]
-fn b02_b03_b04_writers_that_publish_fail_and_die_and_what_is_swept_of_them() {
+fn b02_b03_b04_writers_publish_fail_and_die_and_are_swept() {
     let (sandbox, url) = (Sandbox::new(), Bucket::shared().fresh_url());
     let place = sandbox.path().join("data");
     std::fs::create_dir(&place).unwrap();
@@ -63,7 +63,7 @@ fn b02_b03_b04_writers_that_publish_fail_and_die_and_what_is_swept_of_them() {
 }
 
 #[test]
-fn b09_a_writer_whose_registry_is_away_runs_and_is_found_afterwards() {
+fn b09_writer_without_its_registry_runs_and_is_found_later() {
     let sandbox = Sandbox::new();
     let url = "s3://K:S@nowhere/p?endpoint=http://127.0.0.1:1&region=us-east-1";
     let output = on(&sandbox, url, &["run", "--name", "alone", "--", "echo", "worked"]).output().unwrap();

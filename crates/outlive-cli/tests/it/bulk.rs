@@ -91,7 +91,7 @@ fn rerun_resume_and_archive_by_filter_change_what_they_count() {
 }
 
 #[test]
-fn a_filter_and_names_are_not_mixed_and_left_runs_are_counted_by_reason() {
+fn filter_with_names_is_refused_and_left_runs_are_counted() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     for words in [

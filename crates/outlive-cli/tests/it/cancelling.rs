@@ -46,7 +46,7 @@ fn t1_03_cancel_of_a_retried_run_ends_its_last_attempt() {
 }
 
 #[test]
-fn t1_08_interrupted_run_names_live_processes_and_cancel_ends_them() {
+fn t1_08_interrupted_run_names_processes_that_cancel_ends() {
     let sandbox = Sandbox::impatient();
     let left = interrupted(&sandbox, "t", &[], "interrupted");
     let listed = sandbox.outlive(["ps"]).succeeds();
@@ -60,7 +60,7 @@ fn t1_08_interrupted_run_names_live_processes_and_cancel_ends_them() {
 }
 
 #[test]
-fn t1_13_cancel_of_a_dead_run_is_final_before_and_after_its_reap() {
+fn t1_13_cancel_of_a_dead_run_is_final_around_its_reap() {
     let sandbox = Sandbox::impatient();
     for (name, reaped) in [("seen", false), ("reaped", true)] {
         dead(&sandbox, name, reaped);
@@ -83,7 +83,7 @@ fn t1_13_cancel_of_a_dead_run_is_final_before_and_after_its_reap() {
 }
 
 #[test]
-fn t1_13_dependents_name_a_dead_run_and_fail_when_it_is_cancelled() {
+fn t1_13_dependents_name_a_dead_run_and_fail_with_its_cancel() {
     let sandbox = Sandbox::impatient();
     dead(&sandbox, "parent", true);
     sandbox.outlive(["queue", "add", "--name", "child", "--needs", "parent", "--", "true"]).succeeds();
@@ -145,7 +145,7 @@ fn cancel_with_wait_waits_and_the_first_request_stands() {
 }
 
 #[test]
-fn a_dry_run_of_cancel_and_a_call_with_one_wrong_run_change_nothing() {
+fn cancel_dry_run_or_one_wrong_run_changes_nothing() {
     let sandbox = Sandbox::impatient();
     sandbox.outlive(["run", "--name", "over", "--", "true"]).succeeds();
     let _run = sandbox.start("alive", &["sleep", "300"]);
@@ -177,7 +177,7 @@ fn a_name_means_its_newest_bearer_in_flight_else_its_newest() {
 }
 
 #[test]
-fn f_01_who_waits_for_a_run_to_stop_ends_it_where_its_owner_was_killed_meanwhile() {
+fn f_01_caller_waiting_for_a_stop_ends_it_after_the_owner_died() {
     let sandbox = Sandbox::impatient();
     let stubborn = "trap '' TERM; echo $$ > command; while :; do sleep 0.05; done";
     let mut run = sandbox.start("stubborn", &["sh", "-c", stubborn]);

@@ -60,7 +60,7 @@ fn is_served(said: &str) {
 }
 
 #[test]
-fn the_official_sdks_list_and_call_every_tool_on_both_transports() {
+fn official_sdks_list_and_call_every_tool_on_both_transports() {
     let sandbox = Sandbox::new();
     let run = sandbox.outlive(["run", "-d", "--name", "good", "--", "echo", "hello"]).succeeds();
     let run = run.trim();
@@ -158,7 +158,7 @@ fn the_conformance_suite_of_mcp_finds_nothing_but_what_is_known() {
 }
 
 #[test]
-fn the_official_client_for_tasks_settles_jobs_on_both_transports() {
+fn official_tasks_client_finishes_jobs_on_both_transports() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--allow", "execute"]);
     let gates = super::sandbox::Gates::open(&sandbox);
@@ -176,7 +176,7 @@ fn the_official_client_for_tasks_settles_jobs_on_both_transports() {
 }
 
 #[test]
-fn s04_schemathesis_finds_no_failure_of_the_server_and_no_answer_that_was_not_promised() {
+fn u04_schemathesis_finds_no_failure_and_no_undocumented_answer() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     let served = Served::start(&sandbox, &[]);
@@ -225,7 +225,7 @@ fn strangers(sandbox: &Sandbox) {
 }
 
 #[test]
-fn s05_s_09_s_10_a_person_with_a_browser_watches_follows_cancels_resumes_and_searches() {
+fn u05_s_09_s_10_person_with_a_browser_watches_and_cancels() {
     let sandbox = Sandbox::new();
     let hostile = "<img src=x onerror=window.pwned=1>";
     let label = "x=<script>window.pwned=1</script>";

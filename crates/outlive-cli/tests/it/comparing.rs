@@ -38,7 +38,7 @@ fn diff_names_what_two_runs_were_asked_and_how_they_ended() {
 }
 
 #[test]
-fn diff_of_equal_runs_says_so_and_hides_values_of_kept_variables() {
+fn diff_of_equal_runs_says_so_and_hides_kept_values() {
     let sandbox = Sandbox::new();
     for (name, value) in [("one", "hunter2"), ("two", "swordfish")] {
         let mut command = sandbox.outlive(["run", "--name", name, "--", "sh", "-c", "exit 7"]);

@@ -100,7 +100,7 @@ fn t4_03_a_million_lines_are_searched_linked_and_scrolled() {
 }
 
 #[test]
-fn t4_04_a_restarted_server_is_reconnected_to_without_signing_in() {
+fn t4_04_client_reconnects_to_a_restarted_server_without_login() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     tabs(&sandbox, &served, "restart", "");
@@ -134,7 +134,7 @@ fn t4_07_following_yields_to_scrolling_and_a_selection_stays() {
 }
 
 #[test]
-fn t4_07_a_redraw_keeps_selections_and_changes_only_what_changed() {
+fn t4_07_redraw_keeps_selections_and_changes_what_changed() {
     let sandbox = Sandbox::new();
     let script = "i=0; while sleep 0.3; do i=$((i+1)); outlive progress $i/100; done";
     let run = detached(&sandbox, "reports", script);
@@ -179,7 +179,7 @@ fn t4_10_a_token_signs_in_with_its_role_until_it_is_revoked() {
 }
 
 #[test]
-fn t4_10_cookies_are_secure_behind_a_tls_proxy_and_the_link_has_its_name() {
+fn t4_10_cookies_are_secure_and_links_named_behind_a_tls_proxy() {
     let sandbox = Sandbox::new();
     let sign_in = |served: &Served, proto: &str| {
         let key = served.link.split("#key=").nth(1).unwrap();

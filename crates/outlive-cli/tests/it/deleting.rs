@@ -85,7 +85,7 @@ fn t1_16_rm_deletes_by_age_what_cannot_be_resumed() {
 }
 
 #[test]
-fn t1_16_a_supervisor_deletes_old_runs_only_where_delete_after_says_so() {
+fn t1_16_supervisor_deletes_old_runs_only_with_delete_after() {
     let sandbox = Sandbox::new();
     for name in ["first", "second", "third"] {
         sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();

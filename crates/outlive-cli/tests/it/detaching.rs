@@ -21,7 +21,7 @@ fn detach(sandbox: &Sandbox, name: &str, script: &str) -> Value {
 }
 
 #[test]
-fn r01_a_detached_run_says_its_id_and_outlives_the_shell_that_started_it() {
+fn r01_detached_run_prints_its_id_and_outlives_its_shell() {
     let sandbox = Sandbox::new();
     // A session of its own, whose processes all get a hangup, as when a terminal is closed.
     let script = format!("outlive run -d --name kept -- sh -c '{WAIT}; cat; echo done; exit 7'; kill -HUP 0");
@@ -87,7 +87,7 @@ fn r04_attach_shows_the_rest_and_ends_as_the_run_ends() {
 }
 
 #[test]
-fn what_goes_to_a_pipe_or_a_terminal_is_kept_and_what_goes_to_a_file_is_the_files() {
+fn output_to_a_pipe_or_terminal_is_kept_and_a_file_has_its_own() {
     let sandbox = Sandbox::new();
     let kept = |name: &str| {
         let shown = sandbox.outlive(["logs", name]).output().unwrap();
@@ -130,7 +130,7 @@ fn s_30_a_secret_that_a_command_writes_is_not_in_its_log() {
 }
 
 #[test]
-fn r13_trouble_with_the_log_is_reported_once_and_not_to_the_command() {
+fn r13_log_trouble_is_reported_once_and_not_to_the_command() {
     let sandbox = Sandbox::new();
     let script = format!("echo one; {WAIT}; for i in 1 2 3 4 5; do echo line $i; sleep 0.05; done; exit 3");
     let mut run = sandbox.outlive(["run", "--name", "struck", "--", "sh", "-c", &script]);

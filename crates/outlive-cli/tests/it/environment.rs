@@ -46,7 +46,7 @@ fn assert_nowhere(sandbox: &Sandbox) {
 }
 
 #[test]
-fn t1_15_queued_resumed_and_supervised_jobs_find_their_virtualenv() {
+fn t1_15_queued_and_resumed_jobs_find_their_virtualenv() {
     let ways: [(&[&str], &[&str]); 3] = [
         (&["queue", "add"], &["work", "--drain"]),
         (&["run"], &["resume", "job"]),

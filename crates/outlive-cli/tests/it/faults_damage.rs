@@ -97,7 +97,7 @@ fn f_50_a_log_that_was_cut_or_taken_away_hides_no_run() {
 }
 
 #[test]
-fn f_50_a_log_that_is_cut_under_a_live_run_hides_no_run_and_costs_no_result() {
+fn f_50_log_cut_under_a_live_run_hides_no_run_and_no_result() {
     for left in [0, 4096, 20_000] {
         let sandbox = Sandbox::impatient();
         sandbox.outlive(["run", "--name", "before", "--", "true"]).succeeds();

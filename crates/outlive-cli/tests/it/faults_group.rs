@@ -103,7 +103,7 @@ fn f_15_escaped_process_is_found_after_its_owner_was_killed() {
 }
 
 #[test]
-fn f_15_cancel_ends_what_left_everything_after_its_owner_was_killed() {
+fn f_15_cancel_ends_escaped_processes_after_the_owner_died() {
     let (sandbox, groups) = (Sandbox::impatient(), has_groups());
     let (_run, escaped, group) = lost(&sandbox, groups);
     sandbox.outlive(["cancel", "far", "--wait"]).succeeds();
@@ -114,7 +114,7 @@ fn f_15_cancel_ends_what_left_everything_after_its_owner_was_killed() {
 }
 
 #[test]
-fn f_15_what_left_everything_can_be_adopted_and_its_run_ends_with_it() {
+fn f_15_escaped_processes_can_be_adopted_and_end_their_run() {
     let (sandbox, groups) = (Sandbox::impatient(), has_groups());
     let (_run, escaped, group) = lost(&sandbox, groups);
     if groups {
@@ -135,7 +135,7 @@ fn f_15_what_left_everything_can_be_adopted_and_its_run_ends_with_it() {
 }
 
 #[test]
-fn f_15_what_a_short_command_leaves_behind_is_named_whatever_it_threw_away() {
+fn f_15_process_left_by_a_short_command_is_named() {
     let (sandbox, groups) = (Sandbox::new(), has_groups());
     sandbox.outlive(["run", "--name", "short", "--", "sh", "-c", ESCAPE]).succeeds();
     let escaped = number(&sandbox, "escaped");
@@ -222,7 +222,7 @@ fn runs_inside_runs_end_with_them_unless_they_were_detached() {
 }
 
 #[test]
-fn where_no_group_can_be_made_nothing_changes_and_nothing_is_said() {
+fn run_without_a_control_group_is_unchanged_and_silent() {
     if !is_root() {
         return;
     }
@@ -247,7 +247,7 @@ fn where_no_group_can_be_made_nothing_changes_and_nothing_is_said() {
 }
 
 #[test]
-fn s_03_a_record_that_names_the_group_of_strangers_ends_none_of_them() {
+fn s_03_record_with_the_group_of_strangers_ends_none_of_them() {
     if !has_groups() {
         return a_run_leaves_no_group_whether_it_ends_or_dies();
     }

@@ -86,7 +86,7 @@ fn f_03_f_44_killed_at_every_write_it_leaves_one_end_or_none() {
 }
 
 #[test]
-fn f_04_a_reused_pid_is_dead_and_its_new_bearer_is_never_signalled() {
+fn f_04_reused_pid_is_dead_and_its_new_process_not_signalled() {
     if !is_root() {
         return;
     }
@@ -116,7 +116,7 @@ fn f_04_a_reused_pid_is_dead_and_its_new_bearer_is_never_signalled() {
 }
 
 #[test]
-fn a_run_is_detached_and_leashed_where_the_session_leader_is_outside_the_pid_namespace() {
+fn leashed_run_detaches_where_session_leader_is_out_of_pidns() {
     let sandbox = Sandbox::new();
     // As in a container: `getsid` answers 0 for every process of the namespace that did not start a session of its own.
     let script = r#"
@@ -168,7 +168,7 @@ fn is_left_alone_from_outside(namespaces: &[&str], is_inside: impl Fn(&Value) ->
 }
 
 #[test]
-fn f_08_l07_a_run_of_another_pid_namespace_is_judged_by_its_lock_or_lease_alone() {
+fn f_08_l07_run_of_another_pidns_is_judged_by_lock_or_lease() {
     if !is_root() {
         return;
     }
@@ -212,7 +212,7 @@ fn f_10_what_may_not_be_looked_into_is_not_dead() {
 }
 
 #[test]
-fn f_11_after_a_reboot_the_runs_of_the_old_boot_are_dead_at_once() {
+fn f_11_runs_of_the_old_boot_are_dead_after_a_reboot() {
     if !is_root() {
         return;
     }
@@ -228,7 +228,7 @@ fn f_11_after_a_reboot_the_runs_of_the_old_boot_are_dead_at_once() {
 }
 
 #[test]
-fn f_13_l08_a_stopped_owner_is_unresponsive_and_never_reaped_here() {
+fn f_13_l08_stopped_owner_is_unresponsive_and_not_reaped_here() {
     let sandbox = Sandbox::impatient();
     let mut run = sandbox.start("stopped", &["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]);
     run.signal("STOP");

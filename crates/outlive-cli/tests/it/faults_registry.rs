@@ -8,7 +8,7 @@ use super::sandbox::{Ends, Sandbox, is_alive, signal_pid, until};
 const WAIT: &str = "while [ ! -e go ]; do sleep 0.05; done";
 
 #[test]
-fn f_47_f_49_a_registry_replaced_by_its_own_copy_keeps_the_results_of_its_runs() {
+fn f_47_f_49_registry_replaced_by_its_copy_keeps_results() {
     let swap = "cp -a .outlive x; rm -rf .outlive; mv x .outlive";
     for (replace, meanwhile) in [
         (swap, &[][..]),
@@ -113,7 +113,7 @@ fn l12_f_48_a_spooled_result_follows_its_registry_by_any_path() {
 }
 
 #[test]
-fn l12_a_result_that_an_earlier_outlive_spooled_by_path_is_delivered() {
+fn l12_result_spooled_by_path_by_an_earlier_version_arrives() {
     let sandbox = Sandbox::new();
     spool_a_result(&sandbox);
     let file = spooled(&sandbox).pop().unwrap();
@@ -131,7 +131,7 @@ fn l12_a_result_that_an_earlier_outlive_spooled_by_path_is_delivered() {
 }
 
 #[test]
-fn f_47_a_database_deleted_again_and_again_under_short_runs_loses_no_result() {
+fn f_47_deletions_of_the_database_lose_no_result_of_short_runs() {
     const SHELLS: usize = 4;
     const RUNS: usize = 25;
     const MOST_DELETIONS: usize = 150;
@@ -177,7 +177,7 @@ fn carriers(id: &str) -> Vec<u32> {
 }
 
 #[test]
-fn f_49_ending_a_run_leaves_the_processes_of_its_namesake_in_another_registry_alone() {
+fn f_49_ending_a_run_spares_its_namesake_in_another_registry() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start("twin", &["sleep", "300"]);
     let id = sandbox.show("twin")["id"].as_str().unwrap().to_owned();
@@ -237,7 +237,7 @@ fn doctor(sandbox: &Sandbox, words: &[&str]) -> String {
 }
 
 #[test]
-fn f_50_a_row_that_cannot_be_understood_hides_no_other_and_is_rebuilt() {
+fn f_50_unreadable_row_hides_no_other_and_is_rebuilt() {
     for damage in ["body = '{'", "body = CAST(x'ff' AS TEXT)", "body = 7", "stamp = 'x'", "revision = 'x'"] {
         let sandbox = Sandbox::new();
         for name in ["before", "damaged", "after"] {
@@ -270,7 +270,7 @@ fn f_50_a_row_that_cannot_be_understood_hides_no_other_and_is_rebuilt() {
 }
 
 #[test]
-fn l12_a_spooled_result_that_cannot_be_delivered_keeps_no_other_waiting() {
+fn l12_undeliverable_spooled_result_delays_no_other() {
     let sandbox = Sandbox::new();
     let mut runs = Vec::new();
     for name in ["blocked", "free"] {
@@ -292,7 +292,7 @@ fn l12_a_spooled_result_that_cannot_be_delivered_keeps_no_other_waiting() {
 }
 
 #[test]
-fn f_44_the_doctor_finds_a_damaged_end_that_the_database_knows_and_files_it_again() {
+fn f_44_doctor_finds_a_damaged_end_and_writes_it_again() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "ended", "--", "sh", "-c", "exit 3"]).fails_with(3);
     let id = sandbox.show("ended")["id"].as_str().unwrap().to_owned();
@@ -325,7 +325,7 @@ fn the_doctor_reads_the_configuration() {
 }
 
 #[test]
-fn f_46_the_empty_directory_of_a_run_that_never_was_is_removed_when_it_is_old() {
+fn f_46_old_empty_directory_of_no_run_is_removed() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--", "true"]).succeeds();
     let runs = sandbox.registry().join("runs");
@@ -368,7 +368,7 @@ impl Drop for Holder {
 }
 
 #[test]
-fn f_13_a_lock_that_a_stopped_process_holds_is_not_waited_for_without_end() {
+fn f_13_lock_of_a_stopped_process_is_waited_for_to_a_deadline() {
     for lock in ["open.lock", "write.lock"] {
         let sandbox = Sandbox::new();
         sandbox.outlive(["run", "--", "true"]).succeeds();
@@ -468,7 +468,7 @@ fn s_02_damaged_key_is_reported_by_every_run_and_doctor() {
 }
 
 #[test]
-fn a_named_registry_is_not_made_where_there_is_no_directory_for_it() {
+fn named_registry_is_not_created_in_a_missing_directory() {
     let sandbox = Sandbox::new();
     for words in [&["run", "--", "true"][..], &["init"]] {
         let refused = sandbox.outlive(["--registry", "sqlite:misspelt/runs"].iter().chain(words)).fails_with(107);

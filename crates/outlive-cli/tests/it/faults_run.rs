@@ -103,7 +103,7 @@ fn f_21_a_storm_of_signals_does_not_disturb_the_end() {
 }
 
 #[test]
-fn f_22_command_that_cannot_be_executed_is_126_or_127_and_recorded() {
+fn f_22_unexecutable_command_is_126_or_127_and_recorded() {
     let sandbox = Sandbox::new();
     let executable = |name: &str, bytes: &[u8], mode| {
         let path = sandbox.work().join(name);

@@ -49,7 +49,7 @@ fn fill(path: &Path) {
 }
 
 #[test]
-fn f_38_f_39_a_full_disk_neither_stops_the_command_nor_loses_its_result() {
+fn f_38_f_39_full_disk_stops_no_command_and_loses_no_result() {
     if !is_root() {
         return;
     }
@@ -447,7 +447,7 @@ fn l24_the_file_of_an_attempt_is_written_once() {
 }
 
 #[test]
-fn s_32_s_33_the_registry_is_private_and_ignored_whatever_the_umask() {
+fn s_32_s_33_registry_is_private_and_ignored_for_any_umask() {
     let sandbox = Sandbox::new();
     std::fs::remove_dir(sandbox.work().join(".git")).unwrap();
     sandbox.command("git", ["init", "-q"]).succeeds();

@@ -89,7 +89,7 @@ fn f_15_r03_cancel_leaves_nothing_whatever_it_did_to_escape() {
 }
 
 #[test]
-fn f_15_a_tree_that_starts_itself_anew_all_the_time_does_not_escape_a_cancel() {
+fn f_15_tree_that_respawns_does_not_escape_a_cancel() {
     let sandbox = Sandbox::impatient();
     let link = "#!/bin/sh\ntrap '' TERM\necho $$ > link.$$; mv link.$$ link; sleep 0.02; setsid ./chain & exit 0\n";
     let chain = sandbox.work().join("chain");
@@ -113,7 +113,7 @@ fn f_15_orphans_end_before_the_run_does_where_that_is_asked_for() {
 }
 
 #[test]
-fn f_15_with_wait_tree_the_run_ends_with_the_last_of_its_processes() {
+fn f_15_wait_tree_ends_the_run_with_its_last_process() {
     let sandbox = Sandbox::impatient();
     for (name, stopped) in [("waits", false), ("stopped", true)] {
         for file in ["escaped", "command", "go"] {
@@ -256,7 +256,7 @@ fn f_24_killed_with_its_whole_group_it_is_dead_at_the_next_read() {
 }
 
 #[test]
-fn f_27_a_keeper_that_is_stuck_is_seen_and_neither_reaped_nor_does_its_command_suffer() {
+fn f_27_stuck_keeper_is_seen_not_reaped_and_its_command_runs_on() {
     let sandbox = Sandbox::impatient();
     let mut run = sandbox.start("stuck", &["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 4"]);
     let is_keeper =
@@ -316,7 +316,7 @@ const LONG_WORK: &str = "echo begun; until [ -e go ]; do sleep 0.05; done; echo 
                          outlive fence check && outlive progress 3 && exit 7; exit 9";
 
 #[test]
-fn r02_adopt_takes_over_a_living_tree_and_tells_its_real_exit_status() {
+fn r02_adopt_takes_over_a_live_tree_and_has_its_exit_status() {
     let sandbox = Sandbox::impatient();
     let run = Detached::start(&sandbox, "work", &[], LONG_WORK);
     let refused = sandbox.outlive(["adopt", "work"]).fails_with(103);
@@ -354,7 +354,7 @@ fn r02_r03_cancel_after_an_adoption_leaves_nothing() {
 }
 
 #[test]
-fn an_adopter_in_the_foreground_passes_a_signal_on_and_ends_as_the_command() {
+fn foreground_adopter_passes_signals_and_ends_as_the_command() {
     let sandbox = Sandbox::impatient();
     let run = Detached::start(&sandbox, "work", &[], "trap 'exit 5' TERM; while :; do sleep 0.05; done");
     run.orphan();
@@ -393,7 +393,7 @@ fn an_adopted_run_is_over_when_it_would_have_been() {
 }
 
 #[test]
-fn an_adopted_run_past_its_timeout_is_over_only_with_its_processes() {
+fn adopted_run_past_its_timeout_ends_with_its_processes() {
     let sandbox = Sandbox::impatient();
     let run = Detached::start(&sandbox, "slow", &["--timeout", "1s"], "while :; do sleep 0.1; done");
     run.orphan();
@@ -433,7 +433,7 @@ fn there_is_nothing_to_adopt_of_a_run_that_is_dead() {
 }
 
 #[test]
-fn s_03_a_stranger_that_copied_the_environment_of_a_run_is_left_alone() {
+fn s_03_stranger_with_the_environment_of_a_run_is_left_alone() {
     for owner_lives in [true, false] {
         let sandbox = Sandbox::impatient();
         let mut run = sandbox.start("copied", &["sh", "-c", "env > variables; mv variables env; sleep 300"]);

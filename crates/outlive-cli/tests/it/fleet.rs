@@ -111,7 +111,7 @@ fn s_31_a_password_of_the_registry_is_said_nowhere() {
 }
 
 #[test]
-fn s_31_a_password_of_the_registry_is_in_no_word_of_the_processes_that_are_started_for_it() {
+fn s_31_registry_password_is_in_no_argument_of_a_process() {
     let sandbox = Sandbox::new();
     let secret = format!("only{:x}", SystemEntropy.draw());
     let url = Server::shared().fresh_url().replacen("tester@", &format!("tester:{secret}@"), 1);
@@ -143,7 +143,7 @@ fn s_31_a_password_of_the_registry_is_in_no_word_of_the_processes_that_are_start
 }
 
 #[test]
-fn f_65_a_run_outlives_an_outage_of_its_database_and_its_end_is_recorded() {
+fn f_65_run_outlives_a_database_outage_and_its_end_is_recorded() {
     let sandbox = Sandbox::new();
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
@@ -185,7 +185,7 @@ fn end_during_an_outage(sandbox: &Sandbox, server: &Server, name: &str) {
 }
 
 #[test]
-fn f_65_workers_outlive_an_outage_of_their_database_and_execute_what_is_left() {
+fn f_65_workers_outlive_a_database_outage_and_execute_the_rest() {
     let sandbox = Sandbox::new();
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
@@ -288,7 +288,7 @@ fn a_change_through_one_server_is_announced_by_the_other() {
 }
 
 #[test]
-fn a_queued_run_says_that_no_worker_takes_it_and_workers_say_what_they_take() {
+fn queued_run_names_missing_worker_and_workers_their_kinds() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     on(&sandbox, &url, &["queue", "add", "--name", "job", "--kind", "train", "--", "true"]).succeeds();
@@ -320,7 +320,7 @@ fn a_queued_run_says_that_no_worker_takes_it_and_workers_say_what_they_take() {
 }
 
 #[test]
-fn r04_the_log_of_a_run_in_a_database_is_read_on_the_host_that_executed_it() {
+fn r04_log_of_a_database_run_is_read_on_its_own_host() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     on(&sandbox, &url, &["run", "--name", "here", "--", "sh", "-c", "echo out; echo err >&2"]).succeeds();
@@ -336,7 +336,7 @@ fn r04_the_log_of_a_run_in_a_database_is_read_on_the_host_that_executed_it() {
 }
 
 #[test]
-fn f_57_a_retry_waits_as_long_as_it_should_though_its_owner_has_a_wrong_clock() {
+fn f_57_retry_waits_as_long_as_it_should_despite_a_wrong_clock() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     let schema = url.split_once("schema=").unwrap().1.split('&').next().unwrap();
@@ -366,7 +366,7 @@ fn schema_of(url: &str) -> &str {
 }
 
 #[test]
-fn f08_a_run_whose_owner_is_not_on_record_is_shown_so() {
+fn w08_a_run_whose_owner_is_not_on_record_is_shown_so() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     let wait = "until test -e go; do sleep 0.1; done";
@@ -435,7 +435,7 @@ fn the_home_says_for_how_long_a_database_keeps_history() {
 }
 
 #[test]
-fn f10_a_worker_reads_no_more_of_a_long_queue_than_it_needs() {
+fn w10_a_worker_reads_no_more_of_a_long_queue_than_it_needs() {
     const WAITING: usize = 2_000;
     const JOBS: usize = 6;
     let sandbox = Sandbox::new();

@@ -76,7 +76,7 @@ fn s_20_listeners_are_limited_and_a_closed_one_makes_room() {
 }
 
 #[test]
-fn s_20_only_so_many_connections_are_let_in_and_the_next_when_one_leaves() {
+fn s_20_connections_are_limited_and_the_next_follows_a_leaver() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--limit", "connections=2"]);
     let first = served.listen("/v1/changes");
@@ -117,7 +117,7 @@ fn s_20_rate_limits_one_caller_on_every_surface_and_no_other() {
 
 /// What a proxy before us takes for one request is one to us too, or none; and who asks is not what a proxy says.
 #[test]
-fn s_21_nothing_is_smuggled_behind_a_request_and_no_word_of_a_proxy_is_believed() {
+fn s_21_smuggled_requests_and_proxy_headers_are_refused() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     let head = format!("Host: {}\r\nAuthorization: Bearer {}", served.address, served.token);

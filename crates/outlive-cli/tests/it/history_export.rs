@@ -164,7 +164,7 @@ fn exported_runs_are_found_as_before_and_counted_by_duckdb() {
 }
 
 #[test]
-fn export_into_a_bucket_is_read_from_there_by_its_own_home_alone() {
+fn export_into_a_bucket_is_read_by_its_own_home_alone() {
     let old = Old::with(20);
     let to = Bucket::shared().url(&format!("history-{:x}", SystemEntropy.draw()));
     let id = old.on(&["show", "good", "--json"]).json()["id"].as_str().unwrap().to_owned();

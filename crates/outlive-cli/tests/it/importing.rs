@@ -102,7 +102,7 @@ fn named(left: &Value) -> (&str, &str) {
 }
 
 #[test]
-fn rows_of_a_file_are_imported_and_an_owner_that_cannot_be_judged_is_left() {
+fn rows_are_imported_and_an_unknown_owner_is_left_alone() {
     let sandbox = Sandbox::new();
     let rows = [
         json!({"id": "a", "status": "DONE", "created_ts": 1_767_225_600, "result": "{\"rows\": 3}"}),

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::sandbox::{Ends, Sandbox, text};
 
 #[test]
-fn r11_progress_and_checkpoints_are_visible_to_any_reader_at_once() {
+fn r11_progress_and_checkpoints_are_visible_to_every_reader() {
     let sandbox = Sandbox::new();
     let script = "outlive progress 40/100 'epoch 4'; outlive checkpoint set '{\"epoch\": 4}'; outlive artifact add a.bin; \
                   while [ ! -e go ]; do sleep 0.05; done; outlive checkpoint get; exit 5";

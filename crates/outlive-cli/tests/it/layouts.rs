@@ -225,7 +225,7 @@ fn b06_what_is_not_understood_of_a_plain_tree_stays_in_a_bucket() {
 }
 
 #[test]
-fn b06_what_is_not_understood_of_a_plain_tree_stays_in_a_directory() {
+fn b06_unknown_parts_of_a_plain_tree_stay_in_a_directory() {
     what_is_not_understood_stays(&Ground::directory());
 }
 

@@ -32,7 +32,7 @@ impl Elsewhere {
 }
 
 #[test]
-fn f01_remote_command_sees_that_a_worker_is_gone() {
+fn w01_remote_command_sees_that_a_worker_is_gone() {
     let server = Sandbox::new();
     let mut owner = server.start("busy", &["sleep", "300"]);
     let served = Served::start(&server, &[]);
@@ -109,7 +109,7 @@ fn killed_remote_owner_is_seen_by_all() {
 }
 
 #[test]
-fn f_65_a_server_that_is_away_for_a_while_ends_nothing_and_a_result_waits_for_it() {
+fn f_65_unreachable_server_ends_nothing_and_results_wait_for_it() {
     let server = Sandbox::new();
     server.outlive(["init"]).succeeds();
     let mut served = Served::start(&server, &[]);

@@ -12,7 +12,7 @@ fn on_terminal(sandbox: &Sandbox, width: usize, variables: &[(&str, &str)]) -> S
 }
 
 #[test]
-fn a_terminal_gets_a_bar_and_colour_and_never_more_than_its_width() {
+fn terminal_gets_a_coloured_bar_within_its_width() {
     let sandbox = Sandbox::new();
     let script = "outlive progress 40/100; echo > said; exec sleep 300";
     let _run = sandbox.start("far", &["sh", "-c", script]);
@@ -31,7 +31,7 @@ fn a_terminal_gets_a_bar_and_colour_and_never_more_than_its_width() {
 }
 
 #[test]
-fn status_takes_health_words_and_what_is_left_of_an_orphan_has_names() {
+fn status_has_health_and_orphans_name_their_processes() {
     let sandbox = Sandbox::new();
     let mut orphan = sandbox.start("orphan", &["sleep", "300"]);
     let _healthy = sandbox.start("healthy", &["sleep", "300"]);
@@ -100,7 +100,7 @@ fn what_is_archived_is_hidden_and_not_gone() {
 }
 
 #[test]
-fn f01_workers_are_listed_with_what_they_own_and_gone_when_they_leave() {
+fn w01_workers_are_listed_with_their_runs_until_they_leave() {
     let sandbox = Sandbox::new();
     let none = sandbox.outlive(["workers"]).succeeds();
     assert!(none.starts_with("no workers in "), "{none}");
@@ -117,7 +117,7 @@ fn f01_workers_are_listed_with_what_they_own_and_gone_when_they_leave() {
 }
 
 #[test]
-fn f01_a_worker_that_was_killed_is_not_called_alive() {
+fn w01_a_worker_that_was_killed_is_not_called_alive() {
     let sandbox = Sandbox::new();
     let mut owner = sandbox.start("busy", &["sleep", "300"]);
     let child = child_of(owner.pid());

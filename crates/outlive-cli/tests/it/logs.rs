@@ -82,7 +82,7 @@ fn r04_json_has_text_as_text_and_bytes_in_base_64() {
 }
 
 #[test]
-fn r04_following_shows_what_comes_and_ends_with_the_run_and_its_status() {
+fn r04_following_shows_output_and_ends_with_the_runs_status() {
     let sandbox = Sandbox::new();
     let (_run, mut writer) = silent_run(&sandbox, "talks");
     writer.write(Stream::Out, b"before\n").unwrap();
@@ -111,7 +111,7 @@ fn r04_following_shows_what_comes_and_ends_with_the_run_and_its_status() {
 }
 
 #[test]
-fn r04_f_17_following_a_run_whose_owner_is_killed_ends_with_its_last_process() {
+fn r04_f_17_following_ends_with_the_last_process_of_the_run() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start("talks", &["sh", "-c", "exec sleep 300"]);
     let mut writer = writer(&sandbox, "talks");
@@ -163,7 +163,7 @@ fn r13_s_38_what_was_left_out_is_said_beside_the_log() {
 }
 
 #[test]
-fn s05_s_11_on_a_terminal_colours_pass_and_nothing_else() {
+fn u05_s_11_on_a_terminal_colours_pass_and_nothing_else() {
     let sandbox = Sandbox::new();
     let (_run, mut writer) = silent_run(&sandbox, "talks");
     writer.write(Stream::Out, b"\x1b[31mred\x1b[0m \x1b]0;evil\x07\x1b[2J\n").unwrap();
@@ -225,7 +225,7 @@ fn why_there_is_no_log_is_said() {
 }
 
 #[test]
-fn r04_what_is_written_late_by_what_a_silent_command_left_is_masked_and_read_while_it_runs() {
+fn r04_late_output_of_a_silent_command_is_masked_and_read() {
     let sandbox = Sandbox::impatient();
     let late = format!("until [ -e late ]; do sleep 0.02; done; echo late AKIA{}; {WAIT}", "Q7ZC4XKD9WTN2VBE");
     let words = ["run", "-d", "--name", "left", "--wait-tree", "--", "sh", "-c"];
@@ -257,7 +257,7 @@ fn r04_of_jobs_one_after_the_other_each_is_read_while_it_runs() {
 }
 
 #[test]
-fn r04_what_is_written_after_the_end_by_what_lives_on_is_kept_whatever_was_written_before() {
+fn r04_output_written_after_the_end_is_kept() {
     let sandbox = Sandbox::new();
     let script = "(until [ -e late ]; do sleep 0.02; done; echo out; echo err >&2; touch written) & exit 0";
     sandbox.outlive(["run", "-d", "--name", "left", "--", "sh", "-c", script]).succeeds();

@@ -28,7 +28,7 @@ fn l21_thirty_first_runs_at_once_all_succeed() {
 }
 
 #[test]
-fn l04_f_35_a_thousand_killed_owners_are_each_reaped_once_by_eight_reapers() {
+fn l04_f_35_thousand_killed_owners_are_reaped_once_by_eight() {
     const OWNERS: usize = 1_000;
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
@@ -81,7 +81,7 @@ fn f_54_a_thousand_runs_through_sixty_four_at_a_time_lose_none() {
 }
 
 #[test]
-fn l23_deleting_the_database_loses_neither_running_nor_ended_runs() {
+fn l23_deleting_the_database_loses_no_running_or_ended_run() {
     let sandbox = Sandbox::impatient();
     for index in 0..5 {
         sandbox

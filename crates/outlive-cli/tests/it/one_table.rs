@@ -209,7 +209,7 @@ fn on_command_line(sandbox: &Sandbox, call: &Call) -> (Value, Option<i32>) {
 const NO_TOOLS: [&str; 2] = ["completions", "man"];
 
 #[test]
-fn s01_s02_every_operation_answers_alike_on_every_surface_and_fails_alike() {
+fn u01_u02_every_operation_answers_alike_on_every_surface() {
     let sandbox = Sandbox::new();
     super::sandbox::make_result(&sandbox, "migrate");
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
@@ -263,7 +263,7 @@ fn s01_s02_every_operation_answers_alike_on_every_surface_and_fails_alike() {
 }
 
 #[test]
-fn s02_what_reads_is_also_asked_for_by_get_and_nothing_is_changed_by_it() {
+fn u02_reading_operations_answer_get_and_change_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--label", "a=b&c", "--", "true"]).succeeds();
     let served = Served::start(&sandbox, &[]);

@@ -77,7 +77,7 @@ fn c02_reads_of_the_index_write_not_a_byte() {
 }
 
 #[test]
-fn c05_a_repository_registers_itself_and_answers_are_the_same_from_everywhere() {
+fn c05_repository_registers_itself_and_answers_are_the_same() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
     let sources = sandbox.outlive(["registry", "list", "--json"]).json();
@@ -318,7 +318,7 @@ fn documented(operation: &str) -> Vec<String> {
 
 /// What the schemas of answers say is checked beside them, field by field; here, that the answers do.
 #[test]
-fn c13_every_answer_has_the_fields_that_are_documented_and_no_others() {
+fn c13_every_answer_has_the_documented_fields_and_no_others() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
     let root = tree(&sandbox, "tree", &[("alpha", "failed")]);

@@ -150,7 +150,7 @@ fn a_caller_of_a_worker_opens_no_registry() {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_is_passed_over_and_the_run_is_made_once() {
+fn silent_worker_is_passed_over_and_the_run_is_made_once() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let worker = Standing::start(&sandbox, &[]);
@@ -186,7 +186,7 @@ fn a_slot_that_is_busy_with_a_requested_run_maintains_nothing() {
 }
 
 #[test]
-fn a_run_that_cannot_be_executed_stays_pending_and_ends_no_other_wait() {
+fn run_that_cannot_be_executed_stays_pending_and_wakes_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let _worker = Standing::start(&sandbox, &[]);
@@ -237,7 +237,7 @@ fn a_caller_in_another_pid_namespace_makes_its_run_itself() {
 }
 
 #[test]
-fn f_03_a_worker_killed_at_every_call_loses_no_run_and_repeats_none() {
+fn f_03_a_worker_killed_at_every_call_loses_and_repeats_no_run() {
     // The last calls of a session may be struck after all that is looked for.
     const UNSTRUCK: usize = 3;
     let (mut points, mut dead, mut by_worker, mut unstruck) = (0, 0, 0, 0);

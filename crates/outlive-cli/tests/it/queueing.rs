@@ -39,7 +39,7 @@ fn the_queue_is_executed_by_priority_and_then_by_age() {
 }
 
 #[test]
-fn a_run_for_a_handler_is_left_by_work_and_said_to_need_a_program() {
+fn run_for_a_handler_is_left_by_work_and_needs_a_program() {
     let sandbox = Sandbox::new();
     for kind in ["migrate", "migrate", "resize"] {
         sandbox.outlive(["queue", "add", "--kind", kind, "--input", "{}"]).succeeds();
@@ -66,7 +66,7 @@ fn queue_add_with_wait_ends_with_the_exit_status() {
 }
 
 #[test]
-fn a_worker_does_other_things_until_the_next_attempt_of_a_run_is_due() {
+fn worker_executes_other_runs_until_the_next_attempt_is_due() {
     let sandbox = Sandbox::new();
     let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     add(&sandbox, "later", &["--retry", "1", "--backoff", "1h", "--notify", "touch told"], "exit 3");
@@ -129,7 +129,7 @@ fn many_workers_execute_each_run_once() {
 }
 
 #[test]
-fn r09_those_who_wait_for_a_run_that_can_no_longer_succeed_fail_or_go_on_by_their_policy() {
+fn r09_dependents_of_a_failed_run_fail_or_start_by_policy() {
     let sandbox = Sandbox::new();
     add(&sandbox, "parent", &[], "exit 4");
     add(&sandbox, "needs", &["--needs", "parent"], "echo needs >> order");
@@ -214,7 +214,7 @@ fn a_unique_run_whose_owner_was_killed_keeps_no_other_out() {
 }
 
 #[test]
-fn a_rate_lets_no_more_start_than_it_says_and_the_others_say_until_when() {
+fn rate_limits_starts_and_waiting_runs_say_until_when() {
     let sandbox = Sandbox::new();
     for name in ["one", "two", "three"] {
         add(&sandbox, name, &["--rate", "api=2/1h"], "true");
@@ -237,7 +237,7 @@ fn a_rate_lets_no_more_start_than_it_says_and_the_others_say_until_when() {
 }
 
 #[test]
-fn what_comes_again_and_again_does_so_and_ends_when_it_is_taken_out() {
+fn recurring_work_recurs_and_ends_when_it_is_removed() {
     let sandbox = Sandbox::new();
     add(&sandbox, "tick", &["--every", "1s"], "echo tick >> ticks");
     let mut worker = sandbox.outlive(["work"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -256,7 +256,7 @@ fn what_comes_again_and_again_does_so_and_ends_when_it_is_taken_out() {
 }
 
 #[test]
-fn a_worker_that_is_asked_to_end_finishes_what_it_is_at_and_claims_no_more() {
+fn stopping_worker_finishes_its_runs_and_claims_no_more() {
     let sandbox = Sandbox::new();
     add(&sandbox, "current", &[], "touch begun; until [ -e go ]; do sleep 0.02; done; echo whole > whole");
     add(&sandbox, "next", &[], "true");
@@ -375,7 +375,7 @@ fn remove_under(place: &std::path::Path, pids: &[u32]) {
 }
 
 #[test]
-fn t1_24_slots_of_a_killed_worker_end_though_their_registry_is_gone() {
+fn t1_24_slots_of_a_killed_worker_end_without_a_registry() {
     let sandbox = Sandbox::new();
     let place = sandbox.path().join("elsewhere");
     let (mut worker, registry) = idle_worker(&sandbox, &place, 2);
@@ -405,7 +405,7 @@ fn wakeups(pid: u32) -> u64 {
 }
 
 #[test]
-fn t1_07_idle_slots_and_waiters_sleep_through_the_reports_of_others() {
+fn t1_07_idle_slots_and_waiters_sleep_through_other_reports() {
     const REPORTS: u64 = 200;
     let sandbox = Sandbox::new();
     let (mut worker, registry) = idle_worker(&sandbox, &sandbox.path().join("elsewhere"), 2);

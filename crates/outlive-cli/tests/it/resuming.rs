@@ -83,7 +83,7 @@ fn r06_concurrent_resumes_start_one_attempt() {
 }
 
 #[test]
-fn r07_resuming_a_healthy_system_a_hundred_times_changes_nothing() {
+fn r07_resuming_a_healthy_system_100_times_changes_nothing() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
     sandbox.outlive(["run", "--name", "failed", "--", "false"]).fails_with(1);
@@ -146,7 +146,7 @@ fn f_91_resume_is_refused_while_an_old_process_lives() {
 }
 
 #[test]
-fn f_91_a_failed_attempt_is_not_followed_by_another_while_something_of_it_lives() {
+fn f_91_failed_attempt_with_live_processes_is_not_retried() {
     let sandbox = Sandbox::new();
     let job = "echo $OUTLIVE_ATTEMPT >> tries; [ $OUTLIVE_ATTEMPT -gt 1 ] && exit 0; sleep 300 & exit 1";
     let words = ["run", "-d", "--name", "job", "--retry", "3", "--backoff", "1ms", "--", "sh", "-c", job];
@@ -190,7 +190,7 @@ fn run_with_resume_on_never_resumes_only_by_name() {
 }
 
 #[test]
-fn r08_a_run_that_fails_is_tried_as_often_as_it_may_be_and_then_failed_for_good() {
+fn r08_failing_run_is_retried_up_to_its_limit_and_then_failed() {
     let sandbox = Sandbox::new();
     let fails = "echo $OUTLIVE_ATTEMPT >> tries; exit 3";
     let mut run =
@@ -250,7 +250,7 @@ pub(crate) fn park(sandbox: &Sandbox, name: &str) {
 }
 
 #[test]
-fn f_90_a_run_that_costs_its_owners_their_lives_is_parked_and_waits_for_a_person() {
+fn f_90_run_that_kills_its_owners_is_parked_for_a_person() {
     let sandbox = Sandbox::new();
     park(&sandbox, "poison");
     let parked = sandbox.show("poison");
@@ -289,7 +289,7 @@ fn s_46_later_attempt_warns_of_another_program() {
 }
 
 #[test]
-fn a_checkpoint_of_ten_megabytes_is_refused_and_the_last_one_stays() {
+fn checkpoint_of_ten_megabytes_is_refused_and_the_last_stays() {
     let sandbox = Sandbox::new();
     let script = "outlive checkpoint set 1; \
                   python3 -c 'print(\"\\\"\" + \"x\" * 10_000_000 + \"\\\"\")' > large; \

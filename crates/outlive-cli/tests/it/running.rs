@@ -35,7 +35,7 @@ fn the_command_has_its_streams_and_the_runs_environment() {
 }
 
 #[test]
-fn an_owner_that_has_ended_leaves_its_lock_to_the_next_and_one_that_died_keeps_it() {
+fn ended_owner_frees_its_lock_and_a_killed_one_keeps_it() {
     let sandbox = Sandbox::new();
     let locks = || {
         let names = std::fs::read_dir(sandbox.registry().join("workers")).unwrap();
@@ -78,7 +78,7 @@ fn l18_a_signal_to_the_owner_interrupts_its_run_alone() {
 }
 
 #[test]
-fn t1_11_exit_status_decides_unless_the_command_died_of_the_signal() {
+fn t1_11_exit_status_decides_unless_the_signal_killed() {
     let sandbox = Sandbox::new();
     for (signal, exits_with, state) in
         [("TERM", 0, "succeeded"), ("INT", 0, "succeeded"), ("TERM", 3, "failed"), ("TERM", 143, "interrupted")]
@@ -120,7 +120,7 @@ fn l17_a_run_past_its_timeout_is_ended_with_that_reason() {
 }
 
 #[test]
-fn l06_a_killed_owner_is_seen_dead_at_the_next_read_with_evidence() {
+fn l06_killed_owner_is_dead_at_the_next_read_with_evidence() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start("victim", &["sleep", "300"]);
     let child = child_of(run.pid());
@@ -139,7 +139,7 @@ fn l06_a_killed_owner_is_seen_dead_at_the_next_read_with_evidence() {
 }
 
 #[test]
-fn f_01_r02_a_tree_that_lives_on_is_orphaned_and_named_until_cancel_ends_it() {
+fn f_01_r02_live_tree_is_orphaned_and_named_until_cancelled() {
     let sandbox = Sandbox::new();
     let mut run = sandbox.start("parent", &["sh", "-c", "setsid sleep 301 & sleep 302"]);
     let child = child_of(run.pid());

@@ -67,7 +67,7 @@ pub(super) fn all_said(sandbox: &Sandbox) -> Vec<u8> {
 }
 
 #[test]
-fn s_28_no_secret_of_a_command_line_is_in_the_registry_or_in_what_is_said() {
+fn s_28_secret_of_a_command_line_is_not_stored_or_printed() {
     let sandbox = Sandbox::new();
     let mut secrets = Vec::new();
     let lines: Vec<&str> = CORPUS.lines().filter(|line| !line.starts_with('#')).collect();
@@ -97,7 +97,7 @@ fn s_28_no_secret_of_a_command_line_is_in_the_registry_or_in_what_is_said() {
 }
 
 #[test]
-fn s_28_words_that_were_kept_for_a_run_that_never_was_are_swept_by_the_doctor() {
+fn s_28_sealed_words_of_a_run_that_never_was_are_deleted() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--", "true", "--password", "canary-a"]).succeeds();
     let kept = files(&sandbox.home().join("argv"));
@@ -138,7 +138,7 @@ fn s_28_arguments_are_not_stored_where_that_is_asked_for() {
 }
 
 #[test]
-fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
+fn s_28_messages_reasons_and_labels_are_stored_masked() {
     let sandbox = Sandbox::new();
     let script = "outlive progress 1 'login with --password canary-1-pw'; exec sleep 300";
     let words = ["run", "--name", "talker", "--label", "token=canary-2-tok", "--label", "team=search", "--"];
@@ -161,7 +161,7 @@ fn s_28_messages_reasons_and_labels_are_stored_without_their_secrets() {
 
 /// Runs that know a secret, and words of theirs that may be told.
 #[test]
-fn s04_s_28_no_secret_is_sent_over_http_mcp_or_as_an_event() {
+fn u04_s_28_no_secret_is_sent_over_http_mcp_or_as_an_event() {
     let sandbox = Sandbox::new();
     // Put together here: nobody who searches this file for keys finds one.
     let canary = format!("AKIA{}", "Q7ZC4XKD9WTN2VBE");
@@ -259,7 +259,7 @@ fn t1_23_logs_are_masked_unless_the_home_says_otherwise() {
 }
 
 #[test]
-fn s_35_the_configuration_of_a_repository_may_have_more_masked_and_never_less() {
+fn s_35_repository_configuration_masks_more_and_never_less() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let config = "[redact]\ndefaults = false\npatterns = ['ACME-[0-9]+']\n";

@@ -21,7 +21,7 @@ fn text(agent: &mut Agent, run: &str) -> String {
 }
 
 #[test]
-fn lines_that_an_agent_sends_reach_the_command_also_from_another_session() {
+fn lines_of_an_agent_reach_the_command_from_another_session() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);
     let begun = agent.call("run", &json!({ "argv": ["sh", "-c", ECHO], "name": "repl", "stdin": true }));
@@ -91,7 +91,7 @@ fn twenty_writers_at_once_lose_no_line_and_mix_none() {
 }
 
 #[test]
-fn a_command_that_does_not_read_keeps_its_writers_waiting_and_nothing_else() {
+fn command_that_does_not_read_blocks_its_writers_alone() {
     let sandbox = Sandbox::new();
     let script = "until [ -e go ]; do sleep 0.05; done; wc -c";
     sandbox.outlive(["run", "-d", "--stdin", "--name", "slow", "--", "sh", "-c", script]).succeeds();

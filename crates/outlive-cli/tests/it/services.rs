@@ -52,7 +52,7 @@ fn path_with(bin: &Path) -> String {
 }
 
 #[test]
-fn r12_the_lines_of_a_crontab_are_added_once_and_others_are_left_alone() {
+fn r12_crontab_lines_are_added_once_and_others_left_alone() {
     let sandbox = Sandbox::new();
     let table = sandbox.path().join("table");
     std::fs::write(&table, "0 4 * * * /usr/bin/true\n").unwrap();

@@ -67,7 +67,7 @@ fn s_06_ids_that_are_paths_name_nothing() {
 }
 
 #[test]
-fn s04_s_13_s_22_foreign_host_name_is_refused() {
+fn u04_s_13_s_22_foreign_host_name_is_refused() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &["--host", "runs.example.org"]);
     let port = served.address.rsplit(':').next().unwrap().to_owned();
@@ -95,7 +95,7 @@ fn s04_s_13_s_22_foreign_host_name_is_refused() {
 }
 
 #[test]
-fn s04_s_14_s_15_s_26_another_site_has_a_browser_send_nothing_that_is_heard() {
+fn u04_s_14_s_15_s_26_requests_of_another_site_are_refused() {
     let sandbox = Sandbox::new();
     let _run = sandbox.start("busy", &["sleep", "300"]);
     let served = Served::start(&sandbox, &[]);
@@ -151,7 +151,7 @@ fn s04_s_14_s_15_s_26_another_site_has_a_browser_send_nothing_that_is_heard() {
 }
 
 #[test]
-fn s_09_s_10_s_19_nothing_frames_us_and_a_page_executes_only_its_own_files() {
+fn s_09_s_10_s_19_page_is_not_framed_and_executes_own_files() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, &[]);
     for path in ["/", "/assets/app.js", "/v1/ps", "/nothing", "/healthz"] {
@@ -213,7 +213,7 @@ fn s_09_s_10_s_19_nothing_frames_us_and_a_page_executes_only_its_own_files() {
 }
 
 #[test]
-fn s04_s_16_s_17_local_caller_needs_a_token_that_only_its_owner_reads() {
+fn u04_s_16_s_17_local_caller_needs_the_owners_token() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
     assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
@@ -243,7 +243,7 @@ fn s04_s_16_s_17_local_caller_needs_a_token_that_only_its_owner_reads() {
 }
 
 #[test]
-fn s_17_a_browser_is_opened_without_the_key_in_what_it_is_called_with() {
+fn s_17_browser_is_opened_without_the_key_in_its_arguments() {
     let sandbox = Sandbox::new();
     let (bin, called) = (sandbox.path().join("bin"), sandbox.path().join("called"));
     std::fs::create_dir(&bin).unwrap();
@@ -293,7 +293,7 @@ fn s_16_open_address_warns_and_still_needs_a_token() {
 }
 
 #[test]
-fn s_17_a_socket_in_the_file_system_is_for_its_user_by_the_word_of_the_kernel() {
+fn s_17_unix_socket_is_for_its_user_by_the_word_of_the_kernel() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "good", "--", "true"]).succeeds();
     let path = sandbox.work().join("socket");
@@ -368,7 +368,7 @@ pub fn token_of(sandbox: &Sandbox, name: &str, role: &str) -> String {
 }
 
 #[test]
-fn s05_s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
+fn u05_s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
     let sandbox = Sandbox::new();
     let word = "a\u{1b}]0;x\u{7}\u{202e}\u{e0041}b\n{\"jsonrpc\":\"2.0\"}";
     let name = "a]0;x\u{202e}\u{e0041}b";
@@ -401,7 +401,7 @@ fn s05_s_23_s_27_what_runs_say_and_write_does_not_speak_for_us() {
 }
 
 #[test]
-fn changes_and_output_come_as_they_happen_and_end_with_the_server() {
+fn changes_and_output_are_streamed_and_end_with_the_server() {
     let sandbox = Sandbox::new();
     let mut served = Served::start(&sandbox, &[]);
     let mut changes = served.listen("/v1/changes");
@@ -506,7 +506,7 @@ const ask = (headers, body) => new Promise((done, failed) => {{
 }
 
 #[test]
-fn a_token_is_for_the_registry_it_was_made_for_unless_it_is_for_all() {
+fn token_is_for_its_registry_unless_it_is_for_all() {
     let sandbox = Sandbox::new();
     let other = sandbox.path().join("other");
     std::fs::create_dir_all(other.join(".git")).unwrap();

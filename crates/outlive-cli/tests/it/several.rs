@@ -76,7 +76,7 @@ fn second_server_after_the_first_was_killed_loses_nothing() {
 }
 
 #[test]
-fn several_registries_are_for_workers_alone_and_none_is_named_twice() {
+fn several_registries_are_for_workers_and_named_once_each() {
     let sandbox = Sandbox::new();
     let url = Server::shared().fresh_url();
     let twice = sandbox.outlive(["work", "--drain", "--registry", &url, "--registry", &url]).fails_with(2);

@@ -88,7 +88,7 @@ fn completions_are_accepted_by_their_shell() {
 }
 
 #[test]
-fn every_command_has_a_manual_page_that_no_formatter_warns_about() {
+fn every_command_has_a_manual_page_without_warnings() {
     let sandbox = Sandbox::new();
     let listed = sandbox.outlive(["man", "pages"]).succeeds();
     for page in ["outlive.1", "outlive-run.1", "outlive-ps.1", "outlive-checkpoint-set.1"] {

@@ -30,7 +30,7 @@ fn all(command: &mut Command) -> (Option<i32>, String) {
 }
 
 #[test]
-fn t7_05_two_homes_on_one_database_trust_each_other_by_one_command() {
+fn t7_05_two_homes_on_one_database_trust_by_one_command() {
     let (maker, worker, url) = (Sandbox::new(), Sandbox::new(), Server::shared().fresh_url());
     let add = |name: &str, words: &[&str]| {
         let words = [&["queue", "add", "--name", name, "--"], words].concat();
@@ -131,7 +131,7 @@ fn t8_05_row_put_back_to_pending_in_postgres_is_not_executed() {
 }
 
 #[test]
-fn t8_05_object_put_back_to_pending_by_a_bucket_writer_is_not_executed() {
+fn t8_05_object_set_back_to_pending_by_a_writer_is_not_executed() {
     let urls = [Bucket::shared().fresh_url(), Bucket::shared().fresh_url()];
     let open = |url: &String| {
         let address: BucketAddress = url.parse().unwrap();

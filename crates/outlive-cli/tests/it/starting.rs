@@ -52,7 +52,7 @@ fn t3_01_an_agent_starts_a_command_that_outlives_its_server() {
 }
 
 #[test]
-fn t3_01_nothing_is_started_until_that_is_allowed_also_over_http() {
+fn t3_01_nothing_starts_until_allowed_also_over_http() {
     let sandbox = Sandbox::new();
     let input = json!({ "argv": ["touch", "made"] });
     for words in [&[][..], &["--allow", "stop"]] {
@@ -143,7 +143,7 @@ fn t3_01_queued_command_gets_a_worker_on_request() {
 }
 
 #[test]
-fn a_run_that_is_watched_answers_with_its_end_and_its_first_output() {
+fn watched_run_answers_with_its_end_and_first_output() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);
     let done = agent.call("run", &json!({ "argv": ["echo hello; exit 3"], "shell": true, "watch": "20s" }));
@@ -213,7 +213,7 @@ fn twenty_unique_starts_make_one_server_and_return_its_url() {
 }
 
 #[test]
-fn a_run_is_ready_by_output_command_and_connection_and_fails_where_it_never_is() {
+fn run_is_ready_by_output_command_or_port_or_fails() {
     let sandbox = Sandbox::new();
     let start = |name: &str, flags: &[&str], script: &str| {
         let words = ["run", "-d", "--name", name].into_iter().chain(flags.iter().copied());
@@ -241,7 +241,7 @@ fn a_run_is_ready_by_output_command_and_connection_and_fails_where_it_never_is()
 }
 
 #[test]
-fn t9_08_readiness_command_that_hangs_ends_with_the_deadline_or_the_run() {
+fn t9_08_hanging_readiness_command_ends_with_deadline_or_run() {
     let sandbox = Sandbox::new();
     let start = |name: &str, within: &str, mark: &str, command: &str| {
         let look = format!("sleep {mark}");
@@ -277,7 +277,7 @@ enum Way {
 }
 
 #[test]
-fn a_leashed_run_ends_with_its_session_however_that_ended_and_others_do_not() {
+fn leashed_run_ends_with_its_session_and_others_do_not() {
     let sandbox = Sandbox::new();
     let rounds = std::env::var("OUTLIVE_LEASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     let mut longest = Duration::ZERO;
@@ -315,7 +315,7 @@ fn a_leashed_run_ends_with_its_session_however_that_ended_and_others_do_not() {
 }
 
 #[test]
-fn a_run_on_the_command_line_ends_with_the_process_that_it_is_tied_to() {
+fn run_on_the_command_line_ends_with_the_process_it_is_tied_to() {
     let sandbox = Sandbox::new();
     let mut other = std::process::Command::new("sleep").arg("300").spawn().unwrap();
     let pid = other.id().to_string();
@@ -335,7 +335,7 @@ fn a_run_on_the_command_line_ends_with_the_process_that_it_is_tied_to() {
 }
 
 #[test]
-fn clients_are_configured_once_and_nothing_else_of_theirs_is_touched() {
+fn clients_are_configured_once_and_keep_their_other_settings() {
     let sandbox = Sandbox::new();
     let home = sandbox.path().join("user");
     std::fs::create_dir(&home).unwrap();

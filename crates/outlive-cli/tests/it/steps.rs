@@ -70,7 +70,7 @@ fn group_of(pid: u64) -> i32 {
 }
 
 #[test]
-fn r10_a_script_of_30_steps_killed_at_30_random_points_does_each_step_once_but_for_those_in_flight() {
+fn r10_script_killed_at_30_random_points_does_each_step_once() {
     const STEPS: usize = 30;
     const KILLS: usize = 30;
     let sandbox = Sandbox::new();
@@ -113,7 +113,7 @@ fn r10_a_script_of_30_steps_killed_at_30_random_points_does_each_step_once_but_f
 }
 
 #[test]
-fn r10_what_a_step_wrote_is_replayed_byte_for_byte_and_each_stream_to_its_own() {
+fn r10_replayed_output_is_byte_for_byte_on_its_own_stream() {
     let sandbox = Sandbox::new();
     let mut seed = 1_u64;
     let mut noise = |size: usize| -> Vec<u8> {
@@ -148,7 +148,7 @@ fn r10_what_a_step_wrote_is_replayed_byte_for_byte_and_each_stream_to_its_own() 
 }
 
 #[test]
-fn r10_the_first_step_with_a_changed_input_is_run_and_so_are_all_after_it() {
+fn r10_first_changed_step_and_all_after_it_are_executed() {
     let sandbox = Sandbox::new();
     std::fs::create_dir_all(sandbox.work().join("src/deep")).unwrap();
     write(&sandbox, "in", "1");
@@ -177,7 +177,7 @@ fn r10_the_first_step_with_a_changed_input_is_run_and_so_are_all_after_it() {
 }
 
 #[test]
-fn r10_a_step_depends_on_its_words_its_variables_and_the_results_of_the_steps_that_it_names() {
+fn r10_step_depends_on_words_variables_and_named_results() {
     let sandbox = Sandbox::new();
     write(&sandbox, "word", "one");
     write(&sandbox, "value", "private-value-a");
@@ -208,7 +208,7 @@ fn r10_a_step_depends_on_its_words_its_variables_and_the_results_of_the_steps_th
 }
 
 #[test]
-fn r10_a_step_whose_output_is_another_has_changed_those_that_name_it() {
+fn r10_step_with_another_output_changes_those_that_name_it() {
     let sandbox = Sandbox::new();
     write(&sandbox, "word", "one");
     let script = "[ ! -e fresh ] || mark=again\n\
@@ -254,7 +254,7 @@ fn r10_a_step_that_failed_or_was_killed_is_run_again() {
 }
 
 #[test]
-fn a_step_whose_output_was_masked_cut_or_removed_is_run_again_and_says_so() {
+fn step_with_masked_cut_or_removed_output_is_run_again() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     sandbox.write_config("[logs]\ncap = \"256KiB\"\n");
@@ -362,7 +362,7 @@ fn cancelling_a_run_ends_its_steps() {
 }
 
 #[test]
-fn a_step_whose_owner_was_killed_is_never_done_and_never_runs_twice_at_once() {
+fn step_of_a_killed_owner_is_not_done_and_never_runs_twice() {
     let sandbox = Sandbox::new();
     let script = "[ ! -e second ] || exec outlive step long -- true\n\
                   outlive step long -- sh -c 'echo $$ > pid; exec sleep 300' &\n\

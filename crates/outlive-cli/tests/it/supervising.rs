@@ -164,7 +164,7 @@ const ALONE: &str = "exec 9>>lock/$1; until flock -n -E 7 9; do [ $? != 7 ] || {
                      echo \"$1 $OUTLIVE_ATTEMPT\" >> attempts; sleep 0.$2; exit $3";
 
 #[test]
-fn f_94_under_random_faults_no_attempt_runs_twice_and_everything_comes_to_its_end() {
+fn f_94_random_faults_execute_no_attempt_twice_and_all_runs_end() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (faults, seed) = (number("OUTLIVE_SOAK_FAULTS").unwrap_or(60), number("OUTLIVE_SOAK_SEED").unwrap_or(1));
     let sandbox = Sandbox::impatient();
@@ -241,7 +241,7 @@ fn r12_at_its_start_a_supervisor_says_what_it_found_by_state() {
 }
 
 #[test]
-fn f_88_of_two_supervisors_one_works_and_the_other_takes_its_place() {
+fn f_88_one_of_two_supervisors_works_and_the_other_follows() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let mut first = Supervisor::start(&sandbox, &[]);
@@ -273,7 +273,7 @@ fn f_88_of_two_supervisors_one_works_and_the_other_takes_its_place() {
 }
 
 #[test]
-fn f_88_sixteen_supervisors_at_once_have_each_dead_run_go_on_once() {
+fn f_88_sixteen_supervisors_resume_each_dead_run_once() {
     let sandbox = Sandbox::new();
     let job = "echo $OUTLIVE_ATTEMPT >> $1; [ $OUTLIVE_ATTEMPT -gt 1 ] || exec sleep 300";
     let names: Vec<String> = (0..30).map(|number| format!("run-{number}")).collect();
@@ -308,7 +308,7 @@ fn f_88_sixteen_supervisors_at_once_have_each_dead_run_go_on_once() {
 }
 
 #[test]
-fn f_91_what_lives_on_of_a_dead_owner_is_adopted_and_not_started_again() {
+fn f_91_live_processes_of_a_dead_owner_are_adopted() {
     let sandbox = Sandbox::new();
     let job = "echo $OUTLIVE_ATTEMPT >> tries; until [ -e go ]; do sleep 0.02; done";
     sandbox.outlive(["run", "-d", "--name", "job", "--resume-on", "crash", "--", "sh", "-c", job]).succeeds();
@@ -324,7 +324,7 @@ fn f_91_what_lives_on_of_a_dead_owner_is_adopted_and_not_started_again() {
 }
 
 #[test]
-fn f_89_a_run_whose_new_owner_dies_at_any_moment_still_comes_to_its_end() {
+fn f_89_run_whose_new_owner_dies_at_any_moment_still_ends() {
     let sandbox = Sandbox::new();
     let job = "echo $OUTLIVE_ATTEMPT >> tries; [ $OUTLIVE_ATTEMPT -gt 1 ] || exec sleep 300";
     let mut died = 0;
@@ -359,7 +359,7 @@ fn f_89_a_run_whose_new_owner_dies_at_any_moment_still_comes_to_its_end() {
 }
 
 #[test]
-fn s_01_a_cloned_repository_has_nothing_executed_before_it_is_trusted() {
+fn s_01_cloned_repository_executes_nothing_before_it_is_trusted() {
     let sandbox = Sandbox::new();
     let job = "touch attempt-$OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] || exec sleep 300";
     let words =
@@ -390,7 +390,7 @@ fn s_01_a_cloned_repository_has_nothing_executed_before_it_is_trusted() {
 }
 
 #[test]
-fn s_46_a_supervised_run_gets_nothing_from_its_supervisor_that_changes_what_it_does() {
+fn s_46_supervised_run_inherits_no_variable_that_changes_it() {
     let sandbox = Sandbox::new();
     let job = "env > env-$OUTLIVE_ATTEMPT; [ $OUTLIVE_ATTEMPT -gt 1 ] || exec sleep 300";
     let mut run =
@@ -414,7 +414,7 @@ fn s_46_a_supervised_run_gets_nothing_from_its_supervisor_that_changes_what_it_d
 }
 
 #[test]
-fn f_93_a_binary_that_is_replaced_under_a_run_changes_nothing_for_it() {
+fn f_93_replaced_binary_changes_nothing_for_its_run() {
     let sandbox = Sandbox::new();
     let bin = sandbox.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -507,7 +507,7 @@ fn stalled_run_calls_its_hook_once() {
 }
 
 #[test]
-fn what_has_ended_long_ago_is_put_away_and_what_is_to_be_kept_is_not() {
+fn old_ended_runs_are_archived_and_pinned_ones_are_not() {
     let sandbox = Sandbox::new();
     for name in ["first", "second", "third"] {
         sandbox.outlive(["run", "--name", name, "--", "true"]).succeeds();
@@ -544,7 +544,7 @@ fn hook_interrupted_by_a_crash_is_called_again() {
 }
 
 #[test]
-fn t1_21_a_worker_tells_that_the_queue_is_empty_and_a_broken_hook_is_reported() {
+fn t1_21_worker_reports_an_empty_queue_and_a_broken_hook() {
     let sandbox = Sandbox::new();
     let told = sandbox.path().join("told");
     sandbox.write_home_config(&format!(

@@ -119,7 +119,7 @@ fn b07_killed_sweep_is_completed_by_the_next() {
 }
 
 #[test]
-fn b03_a_writer_that_is_killed_stays_running_until_its_lease_ends_and_is_swept_then() {
+fn b03_killed_writer_is_running_until_its_lease_ends() {
     let yard = Yard::new();
     let place = yard.place();
     let said = format!("[registries.\"s3://{BUCKET}/{}\"]\nbeat = \"1s\"\nlease = \"3s\"\n", yard.prefix);
@@ -153,7 +153,7 @@ fn b03_a_writer_that_is_killed_stays_running_until_its_lease_ends_and_is_swept_t
 }
 
 #[test]
-fn f_75_grace_is_measured_by_the_server_whatever_the_clocks_of_writers_and_sweepers_say() {
+fn f_75_grace_is_measured_by_the_server_whatever_the_clocks() {
     let yard = Yard::new();
     let place = yard.place();
     for (name, off) in [("behind", "-10m"), ("ahead", "+10m")] {
@@ -224,7 +224,7 @@ fn sweep_of_a_broken_bucket_reports_it_and_deletes_nothing() {
 }
 
 #[test]
-fn a_supervisor_sweeps_as_often_as_the_home_says_and_never_unasked() {
+fn supervisor_sweeps_as_often_as_configured_and_never_unasked() {
     let sandbox = Sandbox::new();
     let place = sandbox.path().join("data");
     std::fs::create_dir_all(&place).unwrap();
@@ -297,7 +297,7 @@ fn dry_sweep_lists_artifacts_of_a_run_not_reaped_yet() {
 }
 
 #[test]
-fn records_are_forgotten_where_they_are_in_a_bucket_and_the_policy_says_so() {
+fn records_are_deleted_in_buckets_and_kept_elsewhere() {
     let yard = Yard::new();
     yard.failed("bad", 0);
     let refused = yard.outlive(&["sweep", "--forget-after", "90d"]).output().unwrap();

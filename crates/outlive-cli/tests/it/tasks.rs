@@ -49,7 +49,7 @@ fn survive_a_crash(sandbox: &Sandbox, round: u64, milliseconds: u64) {
 }
 
 #[test]
-fn a_task_is_a_run_and_any_server_answers_for_it_after_any_crash() {
+fn task_is_a_run_and_any_server_answers_for_it_after_a_crash() {
     let sandbox = Sandbox::new();
     let rounds = count("OUTLIVE_TASK_ROUNDS", 4);
     let milliseconds = count("OUTLIVE_TASK_SECONDS", 1) * 1_000;
@@ -207,7 +207,7 @@ fn open_stream(served: &Served, line: &str, headers: &[(&str, &str)], body: &str
 const TASKS: &str = "notifications/tasks";
 
 #[test]
-fn a_client_over_http_subscribes_to_tasks_and_output_and_is_notified_once() {
+fn http_client_is_notified_once_of_tasks_and_output() {
     let sandbox = Sandbox::new();
     let served = Served::start(&sandbox, EXECUTE);
     let declared = meta(&json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }));

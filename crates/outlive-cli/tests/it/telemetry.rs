@@ -54,7 +54,7 @@ fn numbers_for_prometheus_say_what_the_registry_holds() {
 }
 
 #[test]
-fn t5_b5_events_are_written_to_stderr_where_outlive_log_asks_for_them() {
+fn t5_b5_events_are_logged_to_stderr_if_outlive_log_asks() {
     let sandbox = Sandbox::new();
     let mut killed = sandbox.start("killed", &["sleep", "300"]);
     let child = super::running::child_of(killed.pid());
@@ -80,7 +80,7 @@ fn number(served: &Served, name: &str) -> f64 {
 }
 
 #[test]
-fn writes_of_attempts_that_lost_their_run_are_counted_however_they_came() {
+fn lost_writes_of_ended_attempts_are_counted() {
     let sandbox = Sandbox::new();
     let _busy = sandbox.start("busy", &["sleep", "300"]);
     let id = sandbox.show("busy")["id"].clone();
@@ -187,7 +187,7 @@ fn collector_gets_every_request_without_its_content() {
 }
 
 #[test]
-fn invalid_collector_is_refused_and_an_absent_one_delays_nothing() {
+fn invalid_collector_is_refused_and_an_absent_one_is_no_delay() {
     let sandbox = Sandbox::new();
     for endpoint in ["https://collector.example", "nonsense", "http://"] {
         let mut command = sandbox.outlive(["serve", "--listen", "127.0.0.1:0"]);

@@ -103,7 +103,7 @@ fn top_drops_a_filter_before_it_quits_and_tells_its_keys() {
 }
 
 #[test]
-fn top_cancels_the_run_that_it_asked_about_though_another_has_taken_its_place() {
+fn top_cancels_the_confirmed_run_though_the_row_has_changed() {
     let sandbox = Sandbox::new();
     let _first = sandbox.start("first", &["sleep", "300"]);
     let screen = Screen::start(&sandbox);
@@ -124,7 +124,7 @@ fn top_cancels_the_run_that_it_asked_about_though_another_has_taken_its_place() 
 }
 
 #[test]
-fn s05_s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them() {
+fn u05_s_11_top_shows_filters_and_cancels_runs() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
     let script = "outlive progress 1/4; printf 'one \\033]0;title\\007 \\033[31mred\\n'; exec sleep 300";
@@ -155,7 +155,7 @@ fn s05_s_11_top_shows_runs_filters_them_shows_what_they_wrote_and_cancels_them()
 }
 
 #[test]
-fn t4_09_top_shows_details_scrolls_and_searches_output_with_colours() {
+fn t4_09_top_shows_details_and_searches_coloured_output() {
     let sandbox = Sandbox::new();
     let script = "outlive progress 3/4 'almost'; for i in $(seq 1 200); do echo line $i; done
                   printf '10%%\\r\\033[31mred alert\\033[0m\\n'; exec sleep 300";

@@ -64,7 +64,7 @@ fn trace_parent_outlives_a_retry_and_ends_with_a_rerun() {
 }
 
 #[test]
-fn malformed_trace_parent_is_refused_by_name_and_ignored_in_the_environment() {
+fn malformed_trace_parent_is_refused_as_a_flag_only() {
     let sandbox = Sandbox::new();
     for words in [
         &["run", "--traceparent", "00-nonsense-01", "--", "true"][..],

@@ -42,7 +42,7 @@ fn t8_01_sweep_of_a_cloned_registry_deletes_nothing() {
 }
 
 #[test]
-fn t8_01_row_of_another_user_in_postgres_deletes_named_locations_alone() {
+fn t8_01_postgres_row_of_another_user_deletes_no_other_place() {
     let (sandbox, url) = (Sandbox::new(), Server::shared().fresh_url());
     let place = sandbox.path().join("data");
     let file = recorded_by_another(&sandbox, Some(&url), &place, "theirs");
@@ -60,7 +60,7 @@ fn t8_01_row_of_another_user_in_postgres_deletes_named_locations_alone() {
 }
 
 #[test]
-fn t8_02_token_of_each_role_has_nothing_read_by_a_record_of_another() {
+fn t8_02_token_of_each_role_reads_nothing_by_anothers_record() {
     let sandbox = Sandbox::new();
     sandbox.write_home_config(NO_GRACE);
     let place = sandbox.path().join("data");

@@ -52,7 +52,7 @@ fn usage_of_a_brief_command_is_what_the_kernel_tells_its_parent() {
 }
 
 #[test]
-fn usage_of_a_running_command_is_noted_with_heartbeats_and_is_no_event() {
+fn usage_of_a_running_command_is_in_heartbeats_and_no_event() {
     let sandbox = Sandbox::impatient();
     let script = format!("{HOG}; sleep 300 & echo ready; wait");
     sandbox.outlive(["run", "-d", "--name", "holds", "--", "sh", "-c", &script]).succeeds();

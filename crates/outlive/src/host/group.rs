@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s_03_only_a_name_that_says_attempt_and_lock_is_the_name_of_a_group() {
+    fn s_03_name_of_a_control_group_has_attempt_and_lock() {
         let run: RunId = "01a1e389-eb48-73cf-aabd-dd8404db17b0".parse().unwrap();
         let name = name_of(run, 3, FileId { device: 0xfe00, inode: 0x5e20 });
         assert_eq!(name, "outlive-01a1e389-eb48-73cf-aabd-dd8404db17b0.3.fe00-5e20");

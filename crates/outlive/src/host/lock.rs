@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_left_is_taken_once_and_only_if_it_is_what_it_should_be() {
+    fn stale_lock_is_taken_once_and_only_if_it_is_valid() {
         let place = tempfile::tempdir().unwrap();
         let dir = rustix::fs::open(place.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let (free, one, other) = (Path::new("free"), Path::new("one"), Path::new("other"));

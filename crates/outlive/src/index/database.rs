@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_writer_of_the_index_is_waited_for_until_a_deadline_and_named() {
+    fn index_writer_is_waited_for_until_a_deadline_and_named() {
         let home = tempfile::tempdir().unwrap();
         let held = Turn::wait(home.path()).unwrap();
         let message = Turn::wait_for(home.path(), Duration::from_millis(50)).err().unwrap().to_string();

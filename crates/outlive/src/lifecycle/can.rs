@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_run_is_resumed_only_where_a_worker_would_claim_it() {
+    fn suspended_run_is_resumed_only_where_a_worker_may_claim_it() {
         let mut queued = seen(StateName::Suspended);
         std::sync::Arc::make_mut(&mut queued.run.spec).queued = true;
         assert_eq!(words(&queued, false), ["cancel", "resume"], "its worker executes it, not this user");

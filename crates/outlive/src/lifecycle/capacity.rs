@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_counts_what_started_within_its_time_and_says_when_the_next_may() {
+    fn rate_counts_starts_in_its_time_and_says_when_the_next_may() {
         let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
         let start = |second: i64, per: i64| Start { at: at(second), until: at(second + per) };
         let rate = Key::rate("api", 2, Duration::from_secs(60));

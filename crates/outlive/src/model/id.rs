@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn s_07_ids_of_one_millisecond_differ_in_more_bits_than_can_be_guessed() {
+    fn s_07_ids_of_one_millisecond_differ_in_unguessable_bits() {
         let now = Timestamp::from_micros(1_790_000_000_000_000);
         let ids: Vec<RunId> = (0..100_000).map(|_| RunId::draw(now, &SystemEntropy)).collect();
         let different: std::collections::HashSet<&RunId> = ids.iter().collect();

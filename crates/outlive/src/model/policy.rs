@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_archives_nothing_by_default_and_each_setting_protects_more() {
+    fn retention_archives_nothing_by_default_and_settings_protect() {
         let (day, week) = (Duration::from_secs(86_400), Duration::from_secs(7 * 86_400));
         assert!(!Retention::default().archives(u64::MAX, Duration::MAX));
         let by_age = Retention { archive_after: Some(day), ..Retention::default() };

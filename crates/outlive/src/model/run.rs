@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_request_of_an_earlier_version_reads_as_one_without_grace() {
+    fn cancel_request_of_an_earlier_version_has_no_grace() {
         let old = r#"{"by":{"user":"ada","host":"here","pid":1},"at":"2026-11-15T09:30:00Z"}"#;
         let request: CancelRequest = serde_json::from_str(old).unwrap();
         assert_eq!(request.grace, None);

@@ -63,7 +63,7 @@ mod tests {
     use crate::model::time::Timestamp;
 
     #[test]
-    fn a_run_is_forgotten_once_every_claim_that_may_explain_it_was_answered() {
+    fn run_is_forgotten_once_every_claim_was_answered() {
         let run = RunId::draw(Timestamp::from_micros(1), &SystemEntropy);
         let mut suspects = ClaimsInFlight::default();
         let slow = suspects.take();

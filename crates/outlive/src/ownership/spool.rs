@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_of_an_earlier_outlive_is_found_named_anew_and_forgotten() {
+    fn result_file_of_an_earlier_version_is_renamed_and_removed() {
         let home = tempfile::tempdir().unwrap();
         let spool = Spool::new(home.path());
         let own = end_of("registry:own");

@@ -109,7 +109,7 @@ mod tests {
     use crate::testing::{ManualClock, SeededEntropy, person, spec, stranger};
 
     #[test]
-    fn a_run_that_is_retried_by_itself_keeps_its_environment_durably() {
+    fn retried_run_keeps_its_environment_durably() {
         let plain = Policy::default();
         assert!(!is_retried(&plain));
         assert!(is_retried(&Policy { orphans: OrphanPolicy::Requeue, ..plain.clone() }));

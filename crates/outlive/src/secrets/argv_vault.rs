@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn s_28_a_command_is_revealed_only_to_its_keeper_and_for_its_spec() {
+    fn s_28_command_is_revealed_only_to_its_keeper_for_its_spec() {
         let (mine, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let me = Trust::open(mine.path(), &SystemEntropy).unwrap();
         let them = Trust::open(theirs.path(), &SystemEntropy).unwrap();

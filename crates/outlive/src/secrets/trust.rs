@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn t7_05_homes_that_share_a_fleet_key_trust_each_other_in_its_registry() {
+    fn t7_05_homes_with_one_fleet_key_trust_each_other() {
         let homes = [(); 3].map(|()| tempfile::tempdir().unwrap());
         let [maker, worker, stranger] = homes.each_ref().map(|home| Trust::open(home.path(), &SystemEntropy).unwrap());
         let mut before = run("command");

@@ -1,4 +1,4 @@
-//! Workers of a fleet: who does what waits, in which order, and what becomes of it when something goes wrong. F02 to F09.
+//! Workers of a fleet: who does what waits, in which order, and what becomes of it when something goes wrong. W02 to W09.
 
 mod chaos;
 mod fairness;
@@ -68,7 +68,7 @@ async fn state(world: &World, run: &Run) -> StateName {
 }
 
 #[test]
-fn f02_each_run_is_done_once_by_workers_that_never_do_more_than_their_slots() {
+fn w02_each_run_is_executed_once_and_slots_are_not_exceeded() {
     const WORKERS: usize = 4;
     const SLOTS: usize = 3;
     const RUNS: usize = 60;
@@ -108,7 +108,7 @@ fn f02_each_run_is_done_once_by_workers_that_never_do_more_than_their_slots() {
 }
 
 #[test]
-fn f02_runs_are_begun_by_priority_after_their_time_and_after_what_they_wait_for() {
+fn w02_runs_start_by_priority_time_and_dependencies() {
     on_each(async |world| {
         let maker = world.process();
         let named = |name: &str| Spec { name: Some(name.into()), ..spec("job") };
@@ -146,7 +146,7 @@ fn f02_runs_are_begun_by_priority_after_their_time_and_after_what_they_wait_for(
 }
 
 #[test]
-fn f03_a_key_is_never_held_by_more_than_its_limit_and_the_next_follows_at_once() {
+fn w03_key_never_exceeds_its_limit_and_the_next_run_follows() {
     const RUNS: u64 = 10;
     on_each(async |world| {
         let maker = world.process();
@@ -174,7 +174,7 @@ fn f03_a_key_is_never_held_by_more_than_its_limit_and_the_next_follows_at_once()
 }
 
 #[test]
-fn f04_a_claim_whose_answer_was_lost_is_done_once() {
+fn w04_a_claim_whose_answer_was_lost_is_done_once() {
     on_each(async |world| {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let watched = Watched::new(world.store.clone(), |_| Ok(()));
@@ -189,7 +189,7 @@ fn f04_a_claim_whose_answer_was_lost_is_done_once() {
 }
 
 #[test]
-fn f04_a_run_lost_inside_a_live_worker_is_found_by_its_beats() {
+fn w04_a_run_lost_inside_a_live_worker_is_found_by_its_beats() {
     on_each(async |world| {
         let run = world.process().enqueue(lasting("job")).await.unwrap();
         let deaf = Arc::new(AtomicBool::new(true));
@@ -213,7 +213,7 @@ fn f04_a_run_lost_inside_a_live_worker_is_found_by_its_beats() {
 }
 
 #[test]
-fn f05_a_cancel_reaches_the_handler_by_the_next_beat_alone() {
+fn w05_a_cancel_reaches_the_handler_by_the_next_beat_alone() {
     on_each(async |world| {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let told = Shared::<Option<StopReason>>::new();
@@ -235,7 +235,7 @@ fn f05_a_cancel_reaches_the_handler_by_the_next_beat_alone() {
 }
 
 #[test]
-fn f06_a_store_that_is_away_loses_no_run_and_no_end() {
+fn w06_a_store_that_is_away_loses_no_run_and_no_end() {
     on_each(async |world| {
         let away = Arc::new(AtomicUsize::new(0));
         let is_away = away.clone();
@@ -270,7 +270,7 @@ fn f06_a_store_that_is_away_loses_no_run_and_no_end() {
 }
 
 #[test]
-fn f07_a_worker_that_ends_lets_others_go_on_with_its_runs() {
+fn w07_a_worker_that_ends_lets_others_go_on_with_its_runs() {
     on_each(async |world| {
         let maker = world.process();
         let (lasts, rests) = (maker.enqueue(lasting("job")).await.unwrap(), maker.enqueue(spec("job")).await.unwrap());
@@ -298,7 +298,7 @@ fn f07_a_worker_that_ends_lets_others_go_on_with_its_runs() {
 }
 
 #[test]
-fn f07_a_handler_that_does_not_stop_is_left_behind_and_its_late_answer_changes_nothing() {
+fn w07_handler_that_does_not_stop_is_left_and_changes_nothing() {
     on_each(async |world| {
         let run = world.process().enqueue(lasting("job")).await.unwrap();
         let gate = Shared::<(bool, bool)>::new();
@@ -346,7 +346,7 @@ fn t7_10_worker_is_gone_after_a_stop_past_its_grace() {
 }
 
 #[test]
-fn f09_one_of_all_workers_reports_a_reap() {
+fn w09_one_of_all_workers_reports_a_reap() {
     const RUNS: usize = 20;
     on_each(async |world| {
         let dead = world.process();
@@ -481,7 +481,7 @@ fn a_worker_without_slots_or_handlers_is_refused() {
 }
 
 #[test]
-fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
+fn w01_worker_says_what_it_takes_by_heartbeat_or_claim_first() {
     on_each(async |world| {
         let claims_first = world.process().offering(WorkerCapacity::new(1, Vec::new()));
         let handle = claims_first.start(spec("job")).await.unwrap();
@@ -507,7 +507,7 @@ fn f01_a_worker_says_what_it_takes_whether_it_beats_or_claims_first() {
 }
 
 #[test]
-fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
+fn w10_five_hundred_workers_that_join_ask_once_each() {
     const WORKERS: usize = 500;
     const RUNS: usize = 100;
     let world = World::postgres();
@@ -552,7 +552,7 @@ fn f10_five_hundred_workers_that_join_at_once_ask_once_each_and_no_more() {
 }
 
 #[test]
-fn f01_rows_of_workers_that_were_silent_for_an_hour_and_own_nothing_go_when_another_comes() {
+fn w01_rows_of_workers_silent_for_an_hour_are_deleted() {
     let world = World::postgres();
     pollster::block_on(async {
         let (idle, busy) = (world.process(), world.process());

@@ -70,7 +70,7 @@ fn f_59_a_claim_whose_answer_was_lost_is_ours() {
 }
 
 #[test]
-fn a_request_that_never_arrived_is_made_again_and_one_that_cannot_be_made_says_so() {
+fn request_that_never_arrived_is_sent_again_or_reported() {
     pollster::block_on(async {
         let left = AtomicUsize::new(2);
         let less = |left: usize| left.checked_sub(1);

@@ -32,7 +32,7 @@ fn argv(redactor: &Redactor, words: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn s_28_every_secret_of_the_corpus_is_masked_and_nothing_beside_it() {
+fn s_28_every_secret_of_the_corpus_is_masked_and_no_other_text() {
     let redactor = Redactor::default();
     let corpus = commands(SECRETS);
     assert!(corpus.len() >= 60);
@@ -83,7 +83,7 @@ fn s_28_ordinary_commands_are_not_touched() {
 }
 
 #[test]
-fn t8_10_no_secret_of_the_corpus_is_missed_and_no_command_mangled() {
+fn t8_10_corpus_has_no_missed_secret_and_no_mangled_command() {
     let redactor = Redactor::default();
     let secrets = commands(SECRETS);
     let is_missed = |words: &&Vec<String>| {

@@ -54,7 +54,7 @@ async fn steps(registry: &Registry, run: RunId, attempt: u32) -> Vec<(String, St
 }
 
 #[test]
-fn r10_on_resume_steps_that_had_succeeded_are_replayed_and_not_done() {
+fn r10_succeeded_steps_are_replayed_on_resume() {
     on_each(async |world| {
         let (registry, program) = (world.process(), Program::default());
         let run = registry.start(spec("job")).await.unwrap();
@@ -147,7 +147,7 @@ fn r10_a_crash_inside_a_step_never_counts_as_done() {
 }
 
 #[test]
-fn a_step_begun_again_and_not_brought_to_its_end_is_not_replayed_from_before() {
+fn step_begun_again_without_end_is_not_replayed() {
     on_each(async |world| {
         let (registry, program) = (world.process(), Program::default());
         let run = registry.start(spec("job")).await.unwrap();
@@ -177,7 +177,7 @@ fn a_name_is_used_once_an_attempt() {
 
 /// Where a step was made is told and changes nothing: of a step that is done again, what is inside is replayed as any.
 #[test]
-fn r10_a_step_made_inside_another_says_so_and_is_replayed_where_only_the_outer_is_done_again() {
+fn r10_nested_step_says_so_and_is_replayed_with_its_outer_one() {
     on_each(async |world| {
         let (registry, program) = (world.process(), Program::default());
         let run = registry.start(spec("job")).await.unwrap();

@@ -269,7 +269,7 @@ mod tests {
     ];
 
     #[test]
-    fn s05_s_11_s_12_whatever_runs_are_called_and_say_each_has_its_line_and_no_more() {
+    fn u05_s_11_s_12_each_run_has_one_line_whatever_its_name() {
         let mut top = Top::default();
         let run = |(place, (word, _)): (usize, &(&str, &str))| json!({ "id": place.to_string(), "name": word, "state": "running" });
         top.take(HOSTILE.iter().enumerate().map(run).collect());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn s05_s_12_a_name_of_a_megabyte_takes_no_more_than_its_cell() {
+    fn u05_s_12_a_name_of_a_megabyte_takes_no_more_than_its_cell() {
         let mut top = Top::default();
         for word in ["x".repeat(1 << 20), "\u{202e}".repeat(1 << 18), "宽".repeat(1 << 18), "e\u{301}".repeat(1 << 18)]
         {

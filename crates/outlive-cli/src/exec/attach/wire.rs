@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_whole_however_they_are_cut_and_none_is_longer_than_it_may_be() {
+    fn messages_arrive_whole_however_cut_and_are_limited() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let long = vec![7; LIMIT + 3];
         let sent = [message(KEYS, b"ab"), size(24, 80), message(SHOWN, &long)].concat();

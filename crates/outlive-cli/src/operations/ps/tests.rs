@@ -155,7 +155,7 @@ fn colours_change_no_place() {
 }
 
 #[test]
-fn the_call_for_the_next_page_repeats_every_flag_and_can_be_pasted() {
+fn next_page_call_repeats_every_flag_and_can_be_pasted() {
     let ps = Ps {
         sort: Some("-name".into()),
         global: false,
@@ -248,7 +248,7 @@ fn ended_runs() -> Vec<Run> {
 }
 
 #[test]
-fn a_run_that_has_ended_has_the_same_line_however_much_of_it_is_read() {
+fn ended_run_has_the_same_line_however_much_is_read() {
     let registry = pollster::block_on(Registry::open("memory:")).unwrap();
     for run in ended_runs() {
         let brief: Result<RunSummary, _> = serde_json::from_str(&serde_json::to_string(&run).unwrap());
@@ -281,7 +281,7 @@ fn t1_21_ended_runs_need_attention_for_a_while_only() {
 }
 
 #[test]
-fn a_run_that_waits_for_its_turn_alone_has_the_same_line_however_much_of_it_is_read() {
+fn run_waiting_for_its_turn_has_the_same_line_however_read() {
     let registry = pollster::block_on(Registry::open("memory:")).unwrap();
     let now = registry.clock().now();
     let by = Actor { user: "ada".into(), host: "here".into(), pid: 1 };

@@ -61,7 +61,7 @@ fn what_is_said_to_be_typed_next_works_where_it_is_said() {
 }
 
 #[test]
-fn t1_19_every_verb_finds_what_show_finds_and_ps_says_where_else_runs_are() {
+fn t1_19_every_verb_finds_runs_of_other_registries() {
     let sandbox = Sandbox::new();
     let mut lone = sandbox.start("lone", &["sleep", "300"]);
     let away = sandbox.path().join("away");

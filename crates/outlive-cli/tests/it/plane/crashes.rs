@@ -13,7 +13,7 @@ const KILLS: &str = "OUTLIVE_INDEX_KILLS";
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a refresh is killed at points of its real duration")]
-fn c12_a_refresh_killed_at_any_point_leaves_the_old_index_or_the_new_one() {
+fn c12_refresh_killed_anywhere_leaves_the_old_or_new_index() {
     let kills: u32 = std::env::var(KILLS).ok().and_then(|kills| kills.parse().ok()).unwrap_or(30);
     let sandbox = Sandbox::new();
     let root = tree(&sandbox, "tree", &[]);

@@ -8,7 +8,7 @@ fn runs(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn t2_04_resume_names_next_tasks_and_actions_and_changes_nothing() {
+fn t2_04_resume_names_tasks_and_actions_and_changes_nothing() {
     let sandbox = Sandbox::new();
     let root = tree(&sandbox, "tree", &[("waits", "pending"), ("over", "completed")]);
     let state = root.join(".cw/runs/waits/state.json");
@@ -113,7 +113,7 @@ fn t2_04_the_queue_of_cool_workflow_is_listed() {
 }
 
 #[test]
-fn t2_08_entries_of_the_home_are_cancelled_and_unparked_from_a_repository() {
+fn t2_08_home_entries_are_cancelled_from_a_repository() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "own", "--", "true"]).succeeds();
     let added = sandbox.outlive(["queue", "add", "--app", "audit", "--json"]).json();

@@ -9,7 +9,7 @@ fn changed(sandbox: &Sandbox, words: &[&str]) -> (u64, String) {
 }
 
 #[test]
-fn a_page_says_that_sources_have_changed_since_they_were_indexed() {
+fn page_says_that_sources_changed_since_the_index() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
     let root = tree(&sandbox, "tree", &[("a", "completed")]);
@@ -42,7 +42,7 @@ fn a_page_says_that_sources_have_changed_since_they_were_indexed() {
 }
 
 #[test]
-fn beats_alone_are_no_change_and_runs_that_are_made_meanwhile_are() {
+fn heartbeats_are_no_change_and_new_runs_are() {
     let sandbox = Sandbox::impatient();
     let goes_on = sandbox.start("goes on", &["sleep", "300"]);
     // What it uses is written once at its beginning, and again only when that has changed.
@@ -112,7 +112,7 @@ fn an_index_that_is_damaged_is_mended_by_what_is_said() {
 }
 
 #[test]
-fn c03_c04_a_list_of_sources_says_what_the_report_says_and_bad_files_of_a_home_are_named() {
+fn c03_c04_sources_list_agrees_with_report_and_names_bad_files() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
     let listed = tree(&sandbox, "listed", &[("a", "completed")]);

@@ -55,7 +55,7 @@ fn c10_twelve_at_once_add_twelve_and_take_each_once() {
 }
 
 #[test]
-fn c10_only_the_epoch_that_it_was_handed_out_with_speaks_for_an_entry() {
+fn c10_only_the_epoch_of_the_claim_may_write_an_entry() {
     let sandbox = Sandbox::new();
     let id = add(&sandbox, &["--app", "audit"]);
     assert_eq!(drain(&sandbox, &[])[0]["epoch"], 1);
@@ -100,7 +100,7 @@ fn c10_entry_finished_twice_after_a_lost_reply_is_finished_once() {
 }
 
 #[test]
-fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
+fn c10_entry_of_a_silent_worker_is_claimed_once_more() {
     let sandbox = Sandbox::new();
     let id = add(&sandbox, &["--app", "audit"]);
     assert_eq!(drain(&sandbox, &["--lease", "300ms"]).len(), 1);
@@ -116,7 +116,7 @@ fn c10_an_entry_whose_holder_is_not_heard_of_is_handed_out_once_more() {
 }
 
 #[test]
-fn c10_a_lease_that_no_beat_could_keep_is_refused_before_anything_is_handed_out() {
+fn c10_lease_that_no_heartbeat_could_keep_is_refused() {
     let sandbox = Sandbox::new();
     add(&sandbox, &["--app", "audit"]);
     for lease in ["0ms", "1ms", "2ms"] {

@@ -25,7 +25,7 @@ fn ids(page: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn t2_01_status_filters_hold_on_every_surface_after_a_change_in_place() {
+fn t2_01_status_filters_follow_changes_on_every_surface() {
     let sandbox = Sandbox::new();
     let root = tree(&sandbox, "tree", &[("a", "completed"), ("b", "completed")]);
     refresh(&sandbox);
@@ -69,7 +69,7 @@ fn t2_02_an_unreadable_run_is_named_on_every_surface() {
 }
 
 #[test]
-fn t2_03_a_run_of_another_repository_is_named_alike_on_every_surface() {
+fn t2_03_run_of_another_repository_has_one_name_everywhere() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "here", "--", "true"]).succeeds();
     let other = sandbox.path().join("other");
@@ -119,7 +119,7 @@ fn t2_03_a_token_for_one_registry_names_no_run_of_another() {
 }
 
 #[test]
-fn t2_05_reads_work_before_the_first_refresh_and_in_an_unregistered_tree() {
+fn t2_05_reads_work_without_a_refresh_or_a_registered_tree() {
     let sandbox = Sandbox::new();
     tree(&sandbox, "other", &[("r1", "failed")]);
     let here = sandbox.path().join("here");

@@ -283,7 +283,7 @@ mod tests {
 
     #[cfg(feature = "sqlite")]
     #[test]
-    fn a_manifest_that_is_a_database_names_by_query_or_by_every_text() {
+    fn manifest_database_names_by_query_or_by_every_text() {
         let mut database = rusqlite::Connection::open_in_memory().unwrap();
         database.execute_batch("CREATE TABLE shards (db_url TEXT, n INT); INSERT INTO shards VALUES ('s3://b/p/x', 1), ('s3://b/p/y', 2)").unwrap();
         let bytes = database.serialize(rusqlite::MAIN_DB).unwrap().to_vec();

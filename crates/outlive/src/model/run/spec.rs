@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_recorded_without_a_parent_is_read_and_written_as_it_was() {
+    fn step_recorded_without_a_parent_is_read_and_written_alike() {
         let old = r#"{"of":"01a1e1d5-a1d0-7000-8000-000000000001","attempt":1,"name":"a","fingerprint":"f"}"#;
         let step: Step = serde_json::from_str(old).unwrap();
         assert_eq!(step.parent, None);

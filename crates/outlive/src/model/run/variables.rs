@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t1_15_variables_of_a_session_are_not_kept_and_values_not_printed() {
+    fn t1_15_session_variables_are_dropped_and_values_not_printed() {
         let all = ["PATH=/venv/bin", "CUDA_VISIBLE_DEVICES=1", "SSH_AUTH_SOCK=/tmp/a", "TERM=xterm", "PATH=/last"];
         let split = |pair: &str| pair.split_once('=').map(|(name, value)| (name.into(), value.into())).unwrap();
         let mut kept = Variables::without_session(all.map(split));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn f_75_a_host_whose_clock_is_off_by_hours_knows_the_servers_time() {
+    fn f_75_host_with_a_wrong_clock_knows_the_servers_time() {
         for off in [0, 7_200, -7_200] {
             let clock = ManualClock::new();
             let server = |clock: &ManualClock| -> Timestamp {

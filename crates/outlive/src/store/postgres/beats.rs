@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f_63_a_beat_that_is_held_up_is_given_up_before_the_next_is_due() {
+    fn f_63_blocked_heartbeat_is_given_up_before_the_next_is_due() {
         let fast = Lease::new(Duration::from_millis(500), Duration::from_secs(2)).unwrap();
         for lease in [Lease::default(), fast] {
             let Patience { lock, answer } = Patience::of(&lease);

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_wrong_is_put_right_and_one_that_is_not_is_left_alone() {
+    fn wrong_clock_is_corrected_and_a_right_one_left_alone() {
         let (clock, hour) = (ServerClock::default(), 3_600_000_000);
         let off = |clock: &ServerClock| clock.now().as_micros() - SystemClock.now().as_micros();
         for server_time in [hour, -hour] {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn f_57_an_answer_that_took_long_does_not_move_a_clock_that_may_be_right() {
+    fn f_57_slow_answer_does_not_move_a_clock_that_may_be_right() {
         let (second, hour) = (1_000_000, 3_600_000_000);
         for ahead in [hour, -hour] {
             // Asked, stopped for five seconds, and answered in the first or the last moment of them.

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn f08_what_an_unknown_owner_has_or_had_is_read_without_it() {
+    fn w08_what_an_unknown_owner_has_or_had_is_read_without_it() {
         let worker = WorkerId::draw(Timestamp::from_micros(1), &SeededEntropy::new(2));
         for (state, left) in [(StateName::Running, Some(Owner::unknown(worker))), (StateName::Succeeded, None)] {
             let before = lifecycle::specimen(state, spec("test"), worker).unwrap();

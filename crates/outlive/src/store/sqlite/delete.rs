@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn t1_16_a_deleted_run_stays_deleted_when_the_database_is_rebuilt() {
+    fn t1_16_deleted_run_stays_deleted_in_a_rebuilt_database() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
         let (gone, kept) = (add_ended(&store), add_ended(&store));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn t1_16_a_deletion_that_was_killed_before_its_commit_is_completed() {
+    fn t1_16_deletion_killed_before_its_commit_is_completed() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
         let run = add_ended(&store);

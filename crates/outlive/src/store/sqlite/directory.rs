@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn s_32_modes_do_not_depend_on_the_umask_and_open_ones_are_refused() {
+    fn s_32_modes_ignore_the_umask_and_open_ones_are_refused() {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(".outlive");
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn t8_08_a_cloned_registry_is_closed_to_others_when_it_is_written() {
+    fn t8_08_cloned_registry_is_closed_to_others_when_written() {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(".outlive");

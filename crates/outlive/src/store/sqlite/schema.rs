@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn l22_an_older_format_is_brought_up_to_date_once_and_keeps_its_rows() {
+    fn l22_older_format_is_migrated_once_and_keeps_its_rows() {
         // What a later release may do to a table, and what fails if it is done twice.
         const LATER: &[&str] =
             &["ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'", "CREATE TABLE later (x)"];

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_leaves_is_forgotten_with_the_last_of_its_runs_and_not_before() {
+    fn gone_worker_is_forgotten_with_the_last_of_its_runs() {
         use std::sync::Arc;
 
         use crate::lifecycle::{Action, Fence, Outcome, apply};
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_boot_or_time_namespace_heard_is_compared_by_wall_time() {
+    fn times_of_another_boot_or_time_namespace_use_wall_time() {
         let (made, heard) = (moment(0, 5_000, "a", 1), moment(100, 5_100, "a", 1));
         assert_eq!(moment(130, 7, "b", 1).silence_since(&heard, &made), Duration::from_secs(30));
         assert_eq!(moment(130, 9_999, "a", 2).silence_since(&heard, &made), Duration::from_secs(30));

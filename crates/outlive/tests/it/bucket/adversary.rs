@@ -398,7 +398,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_bucket() {
+fn random_histories_lose_nothing_published_in_a_bucket() {
     let swept: u64 =
         seeds(IN_BUCKETS).map(|seed| pollster::block_on(async { history(Field::bucket().await, seed).await })).sum();
     assert!(swept > 0, "histories in which nothing is swept prove nothing");
@@ -406,7 +406,7 @@ fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_
 }
 
 #[test]
-fn whatever_writers_and_sweepers_do_nothing_published_or_in_flight_is_lost_in_a_directory() {
+fn random_histories_lose_nothing_published_in_a_directory() {
     let swept: u64 = seeds(IN_DIRECTORIES).map(|seed| pollster::block_on(history(Field::directory(), seed))).sum();
     assert!(swept > 0, "histories in which nothing is swept prove nothing");
     println!("{} histories in directories, {swept} objects swept, no violation", seeds(IN_DIRECTORIES).count());

@@ -117,7 +117,7 @@ async fn events(store: &ObjectStore, id: RunId) -> Vec<String> {
 }
 
 #[test]
-fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_reported_twice() {
+fn server_faults_during_a_sweep_lose_and_repeat_nothing() {
     pollster::block_on(async {
         let marks = |request: &Request| is_change(request);
         let lists = |request: &Request| request.target.contains("list-type=2");
@@ -149,7 +149,7 @@ fn whatever_a_server_does_to_a_sweep_nothing_is_lost_or_reported_twice() {
 }
 
 #[test]
-fn a_sweep_without_answers_says_so_and_the_next_one_completes_it() {
+fn sweep_without_answers_says_so_and_the_next_completes_it() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (one, other) = (failed(&yard, 2).await, failed(&yard, 2).await);
@@ -170,7 +170,7 @@ fn a_sweep_without_answers_says_so_and_the_next_one_completes_it() {
 }
 
 #[test]
-fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothing_that_is_needed() {
+fn f_84_server_killed_or_stopped_during_a_sweep_loses_nothing() {
     pollster::block_on(async {
         let server = Arc::new(Bucket::alone());
         let yard = Yard::at(server.port()).await;
@@ -217,7 +217,7 @@ fn f_84_a_server_that_is_killed_or_stopped_in_the_middle_of_a_sweep_loses_nothin
 }
 
 #[test]
-fn f_77_in_a_versioned_bucket_deleted_objects_are_reported_as_hidden() {
+fn f_77_deleted_objects_of_a_versioned_bucket_are_hidden() {
     pollster::block_on(async {
         let yard = Yard::versioned().await;
         let (gone, id) = (yard.start().await, failed(&yard, 2).await);

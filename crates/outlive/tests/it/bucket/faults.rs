@@ -72,7 +72,7 @@ fn f_69_a_lost_answer_is_read_back_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn f_69_a_request_that_never_arrived_is_made_again_at_every_step() {
+fn f_69_request_that_never_arrived_is_sent_again_at_every_step() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         for fate in [Fate::Cut, Fate::LoseAnswer, Fate::Answer(503, "SlowDown")] {
@@ -107,7 +107,7 @@ fn f_69_a_request_that_never_arrived_is_made_again_at_every_step() {
 }
 
 #[test]
-fn f_70_a_request_that_comes_after_the_run_was_resumed_changes_nothing() {
+fn f_70_request_after_the_run_was_resumed_changes_nothing() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let gate = Gate::new();
@@ -172,7 +172,7 @@ fn f_72_slow_down_and_errors_of_the_server_are_waited_out() {
 }
 
 #[test]
-fn f_73_a_record_that_vanished_is_not_made_again_by_a_late_writer() {
+fn f_73_vanished_record_is_not_created_by_a_late_writer() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         for answer in [None, Some(Fate::Answer(404, "NoSuchKey")), Some(Fate::Answer(412, "PreconditionFailed"))] {
@@ -207,7 +207,7 @@ fn f_74_a_clock_that_the_server_refuses_is_named() {
 }
 
 #[test]
-fn f_78_f_79_what_a_zombie_uploads_after_the_sweep_goes_with_the_next() {
+fn f_78_f_79_late_uploads_of_a_zombie_go_with_the_next_sweep() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;
@@ -280,7 +280,7 @@ fn f_86_expired_credentials_are_reported_and_end_no_run() {
 }
 
 #[test]
-fn f_87_an_owner_that_was_cut_off_and_reaped_learns_it_when_it_is_back() {
+fn f_87_owner_cut_off_and_reaped_learns_it_when_it_is_back() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let proxy = Proxy::new(Bucket::shared().port(), |_| Fate::Pass);
@@ -358,7 +358,7 @@ impl Blows {
 }
 
 #[test]
-fn f_84_a_server_that_is_killed_or_stopped_at_any_step_loses_nothing_and_doubles_nothing() {
+fn f_84_server_killed_or_stopped_at_any_step_loses_no_run() {
     pollster::block_on(async {
         let server = Arc::new(Bucket::alone());
         let blows = Blows::on(&server);

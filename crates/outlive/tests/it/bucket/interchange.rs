@@ -223,7 +223,7 @@ fn b01_theirs_are_read_listed_and_swept_and_never_changed() {
 }
 
 #[test]
-fn b01_a_record_is_the_same_bytes_when_nothing_has_changed_and_keeps_what_others_added() {
+fn b01_record_without_change_has_equal_bytes_and_foreign_fields() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;

@@ -62,7 +62,7 @@ fn f_76_a_stale_listing_reaps_no_run() {
 }
 
 #[test]
-fn f_76_what_changes_while_a_tree_is_listed_is_looked_at_again_before_it_goes() {
+fn f_76_changes_during_a_listing_are_read_again_before_deletion() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let record = |status: &str, time: &str| {
@@ -125,7 +125,7 @@ fn f_76_pages_are_whole_while_objects_come_and_go() {
 
 /// `OUTLIVE_BUCKET_RECORDS=12000` for more.
 #[test]
-fn b08_of_many_records_those_that_have_changed_are_read_and_no_others() {
+fn b08_only_changed_records_of_many_are_read() {
     let many: usize = std::env::var("OUTLIVE_BUCKET_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
     pollster::block_on(async {
         let yard = Yard::new().await;

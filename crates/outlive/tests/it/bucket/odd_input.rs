@@ -22,7 +22,7 @@ fn refused(url: &str) -> String {
 }
 
 #[test]
-fn missing_bucket_wrong_keys_and_missing_rights_have_errors_of_their_own() {
+fn bucket_key_and_permission_errors_differ() {
     let port = Bucket::shared().port();
     let url = url_at(port, KEY, "x").replace(BUCKET, "no-such-bucket");
     insta::assert_snapshot!(refused(&url), @"bucket `no-such-bucket`: there is no such bucket; make it, or check the name in the URL (NoSuchBucket)");
@@ -55,7 +55,7 @@ fn a_read_only_user_reads() {
 }
 
 #[test]
-fn t6_07_reading_creates_nothing_and_needs_read_permission_alone() {
+fn t6_07_reading_creates_nothing_and_needs_read_permission() {
     pollster::block_on(async {
         let (yard, port) = (Yard::new().await, Bucket::shared().port());
         let missing = format!("{}-missing", yard.prefix);
@@ -135,7 +135,7 @@ fn bombs() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn bombs_are_no_records_and_no_manifests_and_nothing_is_deleted_over_them() {
+fn bombs_are_neither_records_nor_manifests_and_delete_nothing() {
     use outlive::engine::sweeper::SweepPolicy;
     pollster::block_on(async {
         let yard = Yard::new().await;

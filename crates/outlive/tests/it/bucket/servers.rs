@@ -196,7 +196,7 @@ fn f_68_a_probe_race_with_a_lost_reply_is_repeated() {
 }
 
 #[test]
-fn f_68_a_server_of_which_not_everybody_is_ever_heard_is_refused_as_not_proven() {
+fn f_68_server_that_drops_racers_is_refused_as_not_proven() {
     for fate in [Fate::Cut, Fate::LoseAnswer, Fate::Answer(503, "SlowDown")] {
         let (said, hit) = opened_amid(fate.clone(), |_, number| number == 5);
         assert!(said.contains("untrusted could not be proven to keep to the conditions of writes"), "{fate:?}: {said}");

@@ -61,7 +61,7 @@ fn b02_b04_winners_stay_as_they_are_and_other_attempts_go() {
 }
 
 #[test]
-fn b03_b04_of_a_dead_writer_everything_goes_and_of_a_living_one_nothing() {
+fn b03_b04_sweep_deletes_all_of_a_dead_writer_and_no_live_one() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let (dying, living) = (yard.process().await, yard.process().await);
@@ -149,7 +149,7 @@ fn combinations(ids: &[RunId]) -> impl Iterator<Item = ([SweepPolicy; 4], SweepP
 }
 
 #[test]
-fn b05_no_combination_of_flags_removes_what_any_one_of_them_spares_nor_what_is_in_flight_or_pointed_at() {
+fn b05_no_set_of_flags_deletes_what_one_of_them_keeps() {
     let field = Field::directory();
     let registry = pollster::block_on(field.process());
     let start = || pollster::block_on(registry.start(field.spec())).unwrap();
@@ -476,7 +476,7 @@ fn b06_what_a_manifest_names_in_other_words_is_kept_or_reported() {
 }
 
 #[test]
-fn b06_a_pointer_that_is_there_and_leads_nowhere_keeps_everything() {
+fn b06_pointer_that_leads_nowhere_keeps_everything() {
     let root = tempfile::tempdir().unwrap();
     let place = root.path().canonicalize().unwrap().join("place");
     std::fs::create_dir_all(place.join("manifests")).unwrap();

@@ -40,7 +40,7 @@ fn t8_04_deleted_run_stays_deleted_when_its_paused_worker_beats() {
 }
 
 #[test]
-fn t5_b2_deleted_run_is_lost_through_a_process_that_never_saw_it() {
+fn t5_b2_deleted_run_is_lost_by_a_process_that_never_read_it() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;
@@ -69,7 +69,7 @@ fn t5_b2_deleted_run_is_lost_through_a_process_that_never_saw_it() {
 }
 
 #[test]
-fn t5_b2_run_is_registered_again_where_the_whole_registry_was_deleted() {
+fn t5_b2_run_is_registered_again_after_its_registry_is_deleted() {
     pollster::block_on(async {
         let yard = Yard::new().await;
         let handle = yard.start().await;

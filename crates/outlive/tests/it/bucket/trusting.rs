@@ -40,7 +40,7 @@ async fn copy_records(yard: &Yard, from: &str, to: &str) {
 }
 
 #[test]
-fn t6_01_sweep_of_a_copied_bucket_registry_deletes_nothing_of_the_original() {
+fn t6_01_sweep_of_a_copied_bucket_deletes_nothing_elsewhere() {
     pollster::block_on(async {
         let (yard, copy) = (Yard::new().await, Yard::new().await);
         let handle = yard.start().await;
@@ -60,7 +60,7 @@ fn t6_01_sweep_of_a_copied_bucket_registry_deletes_nothing_of_the_original() {
 }
 
 #[test]
-fn t6_01_registry_at_the_place_is_asked_before_its_runs_are_swept() {
+fn t6_01_registry_at_the_place_is_asked_before_a_sweep() {
     pollster::block_on(async {
         // The registry that is swept is around the other: what that one has records of is not touched.
         let yard = Yard::new().await;
@@ -79,7 +79,7 @@ fn t6_01_registry_at_the_place_is_asked_before_its_runs_are_swept() {
 }
 
 #[test]
-fn t6_02_record_in_a_bucket_reaches_no_other_prefix_bucket_or_endpoint() {
+fn t6_02_bucket_record_reaches_no_other_prefix_or_endpoint() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let evil = format!("http://{}", listener.local_addr().unwrap());
@@ -197,7 +197,7 @@ fn t8_02_manifest_that_an_untrusted_record_names_is_not_read() {
 }
 
 #[test]
-fn t8_01_copy_of_a_directory_registry_deletes_nothing_of_the_original() {
+fn t8_01_copy_of_a_directory_deletes_nothing_of_the_original() {
     let root = tempfile::tempdir().unwrap();
     let (original, copy) = (root.path().join("original"), root.path().join("copy"));
     let open =

@@ -1,4 +1,4 @@
-//! Servers that are killed (F-58), away (F-65), put back to an older state (F-60), or lose a session (F06).
+//! Servers that are killed (F-58), away (F-65), put back to an older state (F-60), or lose a session (W06).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -37,12 +37,12 @@ fn f_58_what_a_killed_server_said_it_has_written_is_there() {
 }
 
 #[test]
-fn f_58_what_a_killed_server_said_it_has_written_is_there_through_a_pooler() {
+fn f_58_acknowledged_writes_survive_a_kill_through_a_pooler() {
     kills_the_server(Way::pooled);
 }
 
 #[test]
-fn f_58_what_a_killed_server_said_it_has_written_is_there_without_any_feature() {
+fn f_58_acknowledged_writes_survive_a_kill_without_features() {
     kills_the_server_of(Way::straight, &WITHOUT_ALL);
 }
 
@@ -154,7 +154,7 @@ fn f_65_after_an_outage_heartbeats_come_before_reaps() {
 }
 
 #[test]
-fn f_65_after_an_outage_heartbeats_come_before_reaps_through_a_pooler() {
+fn f_65_heartbeats_come_before_reaps_after_a_pooler_outage() {
     comes_back_late(Way::pooled);
 }
 
@@ -188,7 +188,7 @@ fn comes_back_late(way: fn(&Server) -> Way) {
 }
 
 #[test]
-fn f06_a_killed_session_makes_no_worker_silent() {
+fn w06_a_killed_session_makes_no_worker_silent() {
     let server = Server::alone(&["fsync=off"]);
     let url = server.fresh_url();
     let owner = registry(&url);

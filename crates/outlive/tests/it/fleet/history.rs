@@ -17,7 +17,7 @@ fn parts(schema: &str) -> usize {
 }
 
 #[test]
-fn history_goes_a_table_at_a_time_and_never_while_anything_of_it_is_alive() {
+fn history_is_dropped_by_table_and_never_with_a_live_run() {
     let url = Server::shared().fresh_url();
     let (store, owner, schema) = (open(&url).unwrap(), registry(&url), schema_of(&url));
     pollster::block_on(async {

@@ -78,7 +78,7 @@ fn notifications_bring_cancels_and_work_before_the_next_poll() {
 }
 
 #[test]
-fn f_62_through_a_pooler_that_passes_no_news_on_work_is_found_by_asking() {
+fn f_62_work_is_found_by_polling_where_a_pooler_drops_notify() {
     let direct = Server::shared().fresh_url();
     let pooler = Pooler::start(Server::shared().port(), 4);
     let other = shared(&direct);

@@ -1,4 +1,4 @@
-//! Opening: many at once (L21, F08), by a role without the right (F-61), and in private.
+//! Opening: many at once (L21, W08), by a role without the right (F-61), and in private.
 
 use super::*;
 use outlive::filter::Filter;
@@ -7,7 +7,7 @@ use outlive::store::Page;
 use outlive::store::postgres::DatabaseAddress;
 
 #[test]
-fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
+fn l21_w08_thirty_open_a_fresh_schema_and_one_makes_it() {
     let url = Server::shared().fresh_url();
     let ids: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -19,10 +19,10 @@ fn l21_f08_thirty_open_a_fresh_schema_and_one_makes_it() {
 
 /// Names the registry to a process that is to open it.
 const URL: &str = "OUTLIVE_TEST_OPENING";
-const NAME: &str = "fleet::opening::l21_thirty_processes_open_a_fresh_schema_and_each_registers_a_run";
+const NAME: &str = "fleet::opening::l21_thirty_processes_open_a_fresh_schema_and_register";
 
 #[test]
-fn l21_thirty_processes_open_a_fresh_schema_and_each_registers_a_run() {
+fn l21_thirty_processes_open_a_fresh_schema_and_register() {
     const PROCESSES: usize = 30;
     if let Ok(url) = std::env::var(URL) {
         let registry = pollster::block_on(Registry::open(&url)).unwrap();
@@ -49,7 +49,7 @@ fn l21_thirty_processes_open_a_fresh_schema_and_each_registers_a_run() {
 }
 
 #[test]
-fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are_kept() {
+fn l22_w08_older_format_is_migrated_by_one_and_keeps_its_runs() {
     // What a later release may do to a table, and what fails or doubles if it is done twice.
     const LATER: &[&str] = &[
         "ALTER TABLE waiting ADD COLUMN colour text NOT NULL DEFAULT 'blue'",
@@ -80,7 +80,7 @@ fn l22_f08_an_older_format_is_brought_up_to_date_by_one_of_many_and_its_runs_are
 }
 
 #[test]
-fn f08_a_newer_format_is_refused() {
+fn w08_a_newer_format_is_refused() {
     let url = Server::shared().fresh_url();
     open(&url).unwrap();
     Server::shared().psql(&format!("UPDATE {}.meta SET value = '99' WHERE name = 'format'", schema_of(&url)));
@@ -96,7 +96,7 @@ fn as_plain_role(url: &str) -> (String, String) {
 }
 
 #[test]
-fn f08_a_role_without_the_right_to_make_a_schema_may_be_given_one() {
+fn w08_role_without_schema_right_may_be_given_a_schema() {
     let (url, name) = as_plain_role(&Server::shared().fresh_url());
     let schema = schema_of(&url);
     let refused = open(&url).err().unwrap();

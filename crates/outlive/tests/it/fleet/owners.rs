@@ -1,4 +1,4 @@
-//! Owners that nobody knows (F08), and owners that are busy (L14).
+//! Owners that nobody knows (W08), and owners that are busy (L14).
 
 use super::*;
 use outlive::error::Code;
@@ -20,7 +20,7 @@ fn later(schema: &str, seconds: i64) {
 }
 
 #[test]
-fn f08_what_runs_with_an_unknown_owner_is_shown_so_and_reaped_for_that_reason() {
+fn w08_run_with_an_unknown_owner_is_shown_so_and_reaped() {
     let url = Server::shared().fresh_url();
     let (owner, schema) = (registry(&url), schema_of(&url));
     let keyed = || Spec { keys: vec![Key::limit("door", 1)], ..spec("job") };
@@ -105,7 +105,7 @@ fn t7_02_owner_without_a_beat_on_record_has_a_full_lease() {
 }
 
 #[test]
-fn l14_beats_go_on_while_the_work_has_a_transaction_open_and_takes_all_processors() {
+fn l14_heartbeats_continue_while_a_transaction_is_open() {
     let url = Server::shared().fresh_url();
     let (owner, reader) = (pollster::block_on(Registry::open(&url)).unwrap(), registry(&url));
     let (beat, lease) = (Duration::from_millis(500), Duration::from_secs(12));
@@ -138,7 +138,7 @@ fn l14_beats_go_on_while_the_work_has_a_transaction_open_and_takes_all_processor
 }
 
 #[test]
-fn beats_stay_on_a_page_for_a_hundred_while_a_transaction_is_held_open() {
+fn heartbeats_stay_on_a_page_while_a_transaction_is_open() {
     const BEATS: usize = 420;
     let url = Server::shared().fresh_url();
     let (store, schema) = (open(&url).unwrap(), schema_of(&url));

@@ -86,7 +86,7 @@ mod f_62 {
 }
 
 #[test]
-fn f_62_eight_processes_share_two_sessions_and_each_run_is_claimed_once() {
+fn f_62_eight_processes_share_two_sessions_and_claim_once() {
     const PROCESSES: usize = 8;
     const RUNS: usize = 200;
     let direct = Server::shared().fresh_url();

@@ -33,7 +33,7 @@ async fn states(registry: &Registry) -> Vec<StateName> {
 }
 
 #[test]
-fn a_run_enqueued_in_a_transaction_is_there_if_and_only_if_it_commits() {
+fn run_enqueued_in_a_transaction_exists_only_if_it_commits() {
     let url = Server::shared().fresh_url();
     let schema = schema_of(&url);
     runtime().block_on(async {
@@ -130,7 +130,7 @@ fn a_role_with_the_right_to_enqueue_can_do_nothing_else() {
 }
 
 #[test]
-fn of_random_commits_rollbacks_and_kills_exactly_the_committed_runs_are_done() {
+fn random_commits_and_kills_execute_only_committed_runs() {
     const CLIENTS: u64 = 4;
     let url = Server::shared().fresh_url();
     let schema = schema_of(&url);

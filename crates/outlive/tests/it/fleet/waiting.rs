@@ -54,7 +54,7 @@ fn f_63_a_call_that_meets_a_lock_fails_and_is_retried() {
 }
 
 #[test]
-fn f_63_a_call_that_meets_a_lock_fails_and_is_retried_through_a_pooler() {
+fn f_63_call_that_meets_a_lock_is_retried_through_a_pooler() {
     meets_a_lock(Way::pooled);
 }
 
@@ -145,7 +145,7 @@ fn f_64_a_full_server_keeps_its_owners_and_tells_others_so() {
 }
 
 #[test]
-fn f_64_a_full_server_has_room_for_owners_through_a_pooler_that_came_before() {
+fn f_64_full_server_has_room_for_earlier_owners_with_a_pooler() {
     const MOST: usize = 6;
     let server = Server::alone(&["max_connections=6", "superuser_reserved_connections=0"]);
     let direct = server.fresh_url();
@@ -189,12 +189,12 @@ fn cancelling(record: &outlive::store::Record) -> Write {
 }
 
 #[test]
-fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again() {
+fn f_66_batch_broken_off_by_the_server_is_retried() {
     breaks_off_a_batch(Way::straight);
 }
 
 #[test]
-fn f_66_a_batch_that_the_server_broke_off_for_another_is_tried_again_through_a_pooler() {
+fn f_66_batch_broken_off_by_the_server_is_retried_with_a_pooler() {
     breaks_off_a_batch(Way::pooled);
 }
 

@@ -126,7 +126,7 @@ fn f_59_a_lost_answer_is_neither_a_lost_race_nor_nothing() {
 }
 
 #[test]
-fn f_59_a_lost_answer_is_neither_a_lost_race_nor_nothing_through_a_pooler() {
+fn f_59_lost_answer_is_no_lost_race_through_a_pooler() {
     loses_an_answer(Way::pooled);
 }
 
@@ -155,7 +155,7 @@ fn f_59_the_registry_finds_out_what_became_of_it() {
 }
 
 #[test]
-fn f_59_the_registry_finds_out_what_became_of_it_through_a_pooler() {
+fn f_59_registry_resolves_unknown_outcomes_through_a_pooler() {
     finds_out(Way::pooled);
 }
 

@@ -20,7 +20,7 @@ use outlive::testing::{SeededEntropy, set_clock_off};
 use outlive::time::{Clock, SystemClock};
 
 const URL: &str = "OUTLIVE_TEST_CHAOS";
-const NAME: &str = "fleet_workers::chaos::f06_each_run_ends_once_whatever_happens_to_workers_and_server";
+const NAME: &str = "fleet_workers::chaos::w06_each_run_ends_once_whatever_workers_and_server_suffer";
 const WORKERS: usize = 8;
 /// What happens to them, in turns, and how often each does at the least.
 const TORMENTS: usize = 7;
@@ -256,7 +256,7 @@ fn torment(server: &Server, fleet: &mut Fleet, draw: &SeededEntropy, turn: usize
 }
 
 #[test]
-fn f06_each_run_ends_once_whatever_happens_to_workers_and_server() {
+fn w06_each_run_ends_once_whatever_workers_and_server_suffer() {
     if let Ok(url) = std::env::var(URL) {
         return be_worker(&url);
     }

@@ -29,7 +29,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn a_typed_input_is_read_and_what_its_handler_returns_is_the_result() {
+fn typed_input_is_read_and_the_return_value_is_the_result() {
     let runtime = runtime();
     on_each(async |world| {
         let maker = world.process();
@@ -70,7 +70,7 @@ fn a_typed_input_is_read_and_what_its_handler_returns_is_the_result() {
 }
 
 #[test]
-fn a_cancelled_async_handler_is_woken_at_once_and_a_panic_is_contained() {
+fn async_handler_wakes_on_cancel_and_its_panic_is_contained() {
     let runtime = runtime();
     on_each(async |world| {
         let maker = world.process();
@@ -105,7 +105,7 @@ fn a_cancelled_async_handler_is_woken_at_once_and_a_panic_is_contained() {
 }
 
 #[test]
-fn an_async_handler_past_its_grace_is_aborted_and_its_run_is_tried_elsewhere() {
+fn async_handler_past_its_grace_is_aborted_and_retried() {
     struct Dropped(Arc<AtomicUsize>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -178,7 +178,7 @@ fn no_more_runs_of_a_kind_are_done_at_a_time_than_its_limit() {
 }
 
 #[test]
-fn a_worker_drains_on_its_callers_runtime_and_is_refused_without_one() {
+fn worker_drains_on_the_callers_runtime_and_needs_one() {
     let runtime = runtime();
     on_each(async |world| {
         let maker = world.process();
@@ -199,7 +199,7 @@ fn a_worker_drains_on_its_callers_runtime_and_is_refused_without_one() {
 }
 
 #[test]
-fn ten_thousand_async_handlers_at_once_need_little_memory_and_few_threads() {
+fn ten_thousand_async_handlers_need_little_memory() {
     const RUNS: usize = 10_000;
     let runtime = runtime();
     let registry = pollster::block_on(Registry::open(&Server::shared().fresh_url())).unwrap();
@@ -236,7 +236,7 @@ fn status(name: &str) -> u64 {
 }
 
 #[test]
-fn a_drain_does_not_take_a_store_that_is_away_or_a_busy_kind_for_an_empty_queue() {
+fn drain_waits_for_an_unreachable_store_and_a_busy_kind() {
     const RUNS: u64 = 6;
     let runtime = runtime();
     on_each(async |world| {

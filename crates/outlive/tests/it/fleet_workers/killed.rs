@@ -11,7 +11,7 @@ use outlive::testing::server::Server;
 
 /// Names the registry to the process that is to be a worker.
 const URL: &str = "OUTLIVE_TEST_FLEET";
-const NAME: &str = "fleet_workers::killed::f07_a_killed_worker_has_its_runs_done_by_another";
+const NAME: &str = "fleet_workers::killed::w07_a_killed_worker_has_its_runs_done_by_another";
 
 /// A worker in a process of its own, which says what it begins.
 fn start(url: &str, home: &std::path::Path, ends: bool) -> Child {
@@ -50,7 +50,7 @@ fn begun(said: &mut impl BufRead, count: usize) -> Vec<(String, String)> {
 }
 
 #[test]
-fn f07_a_killed_worker_has_its_runs_done_by_another() {
+fn w07_a_killed_worker_has_its_runs_done_by_another() {
     if let Ok(url) = std::env::var(URL) {
         return be_worker(&url);
     }

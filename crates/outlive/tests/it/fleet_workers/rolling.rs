@@ -1,4 +1,4 @@
-//! Workers that end in an orderly way, one after the other, and lose nothing: F07.
+//! Workers that end in an orderly way, one after the other, and lose nothing: W07.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
@@ -25,7 +25,7 @@ fn deaf() -> WorkerTiming {
 }
 
 #[test]
-fn f07_what_a_worker_that_ends_leaves_is_news_to_another_which_goes_on_at_once() {
+fn w07_run_released_by_a_worker_is_claimed_by_another_at_once() {
     let url = Server::shared().fresh_url();
     let maker = open(&url);
     let (begun, begins) = channel();
@@ -60,7 +60,7 @@ fn f07_what_a_worker_that_ends_leaves_is_news_to_another_which_goes_on_at_once()
 }
 
 #[test]
-fn f07_a_rolling_restart_of_all_workers_fails_no_run_and_each_is_done_once() {
+fn w07_rolling_restart_of_all_workers_fails_no_run() {
     const WORKERS: usize = 4;
     const ROUNDS: usize = 2;
     const AHEAD: usize = 60;

@@ -36,7 +36,7 @@ fn of_many_that_add_a_unique_run_one_makes_it_and_all_name_it() {
 }
 
 #[test]
-fn in_a_plan_a_unique_run_that_is_there_stands_for_the_one_that_was_to_be_added() {
+fn unique_run_in_a_plan_stands_for_the_one_to_be_added() {
     on_each(async |world| {
         let maker = world.process();
         let there = maker.enqueue(only("job")).await.unwrap();
@@ -53,7 +53,7 @@ fn in_a_plan_a_unique_run_that_is_there_stands_for_the_one_that_was_to_be_added(
 }
 
 #[test]
-fn a_rate_holds_for_all_workers_and_those_that_wait_say_for_what() {
+fn rate_holds_for_all_workers_and_waiting_runs_name_it() {
     const RUNS: usize = 5;
     on_each(async |world| {
         // There every look costs requests by the run; that the rate holds is a check of the suite.

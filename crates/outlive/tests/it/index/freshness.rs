@@ -8,7 +8,7 @@ use super::yard::{Yard, put, put_bytes, state};
 const DAY: &str = "2026-01-01T00:00:00.000Z";
 
 #[test]
-fn c02_no_index_is_absent_a_refreshed_one_valid_and_a_rebuilt_one_the_same() {
+fn c02_index_is_absent_then_valid_and_a_rebuilt_one_is_equal() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for number in 0..20 {
@@ -55,7 +55,7 @@ fn f_55_a_damaged_index_is_said_to_be_and_made_anew() {
 }
 
 #[test]
-fn c03_what_has_changed_is_named_and_what_is_gone_is_known_as_gone() {
+fn c03_changed_runs_are_named_and_missing_ones_stay_known() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for name in ["changed", "gone", "same"] {
@@ -131,7 +131,7 @@ fn c04_one_bad_run_or_overlay_hides_no_other() {
 }
 
 #[test]
-fn c05_a_source_that_has_vanished_is_unavailable_and_not_forgotten() {
+fn c05_vanished_source_is_unavailable_and_not_forgotten() {
     let yard = Yard::new();
     let (stays, goes) = (yard.repo("stays"), yard.repo("goes"));
     put(&stays, "a", &state("a", DAY, &[]));
@@ -152,7 +152,7 @@ fn c05_a_source_that_has_vanished_is_unavailable_and_not_forgotten() {
 }
 
 #[test]
-fn c06_pages_follow_each_other_without_a_gap_or_an_overlap_in_either_order() {
+fn c06_pages_have_no_gap_or_overlap_in_either_order() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for number in 0..97 {
@@ -190,7 +190,7 @@ fn pages(yard: &Yard, mut query: Query) -> Vec<outlive::index::IndexRecord> {
 }
 
 #[test]
-fn c06_what_words_begin_with_is_found_among_many_runs_and_far_behind_them() {
+fn c06_word_prefixes_are_found_among_many_runs() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for number in 0..2_600 {

@@ -13,7 +13,7 @@ const EMPTY: &str = "OUTLIVE_INDEX_EMPTY_DIRECTORIES";
 const DAY: &str = "2026-01-01T00:00:00.000Z";
 
 #[test]
-fn c04_a_tree_of_pipes_holes_loops_and_crowds_hides_nothing_sound() {
+fn c04_tree_of_pipes_holes_loops_and_crowds_hides_no_run() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     let runs = repo.join(".cw/runs");
@@ -79,7 +79,7 @@ fn standing(yard: &Yard) -> Vec<String> {
 }
 
 #[test]
-fn c03_c04_sources_that_tell_nothing_are_unavailable_in_every_answer_and_not_said_to_change() {
+fn c03_c04_silent_sources_are_unavailable_and_not_changed() {
     let yard = Yard::new();
     put(&yard.repo("sound"), "run", &state("run", DAY, &["completed"]));
     let root = yard.path().canonicalize().unwrap();
@@ -112,7 +112,7 @@ fn c03_c04_sources_that_tell_nothing_are_unavailable_in_every_answer_and_not_sai
 }
 
 #[test]
-fn c04_overlays_that_cannot_be_understood_degrade_their_repository_and_no_other() {
+fn c04_bad_overlays_degrade_their_repository_and_no_other() {
     let yard = Yard::new();
     let overlays = ["registry/archive.json", "registry/provenance.json", "runs/run/reclaimed.json"];
     put(&yard.repo("sound"), "run", &state("run", DAY, &["completed"]));

@@ -23,7 +23,7 @@ fn named(registry: &Registry, name: &str) -> Spec {
 }
 
 #[test]
-fn c01_runs_of_outlive_are_found_as_they_stand_and_read_again_only_where_they_changed() {
+fn c01_runs_are_indexed_as_they_are_and_reread_if_changed() {
     let yard = Yard::new();
     let (one, other) = (registry(&yard, "one"), registry(&yard, "other"));
     pollster::block_on(async {
@@ -140,7 +140,7 @@ fn logged(yard: &Yard, name: &str) -> (usize, Vec<u8>) {
 }
 
 #[test]
-fn c08_1400_runs_are_archived_by_age_in_one_transaction_and_none_by_default() {
+fn c08_1400_runs_are_archived_by_age_in_one_transaction() {
     const MANY: usize = 1_400;
     let yard = Yard::new();
     let registry = registry(&yard, "one");
@@ -161,7 +161,7 @@ fn c08_1400_runs_are_archived_by_age_in_one_transaction_and_none_by_default() {
 }
 
 #[test]
-fn c09_a_rerun_is_linked_its_origin_pinned_and_a_key_makes_it_once() {
+fn c09_rerun_is_linked_pins_its_origin_and_a_key_makes_it_once() {
     let yard = Yard::new();
     let registry = registry(&yard, "one");
     let keyed = || RerunOptions { key: Some("k".into()), ..RerunOptions::default() };

@@ -20,7 +20,7 @@ fn unreadable(yard: &Yard, query: &Query) -> Vec<String> {
 }
 
 #[test]
-fn t2_01_filters_decide_by_what_a_run_is_after_a_change_in_place() {
+fn t2_01_filters_follow_a_change_in_place() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for name in ["a", "b", "c"] {
@@ -41,7 +41,7 @@ fn t2_01_filters_decide_by_what_a_run_is_after_a_change_in_place() {
 }
 
 #[test]
-fn t2_01_pages_of_changed_and_unchanged_runs_have_no_gap_or_overlap() {
+fn t2_01_pages_of_changing_runs_have_no_gap_or_overlap() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     let made = |number: usize| format!("2026-01-01T00:00:{:02}.000Z", number % 60);

@@ -58,7 +58,7 @@ fn found_and_found_again(url: &str) {
 }
 
 #[test]
-fn c01_runs_in_a_database_are_found_beside_those_of_this_machine() {
+fn c01_runs_in_a_database_are_found_beside_local_ones() {
     found_and_found_again(&Server::shared().fresh_url());
 }
 
@@ -85,7 +85,7 @@ fn c01_where_there_is_no_registry_none_is_made() {
 }
 
 #[test]
-fn c04_a_server_that_went_takes_its_runs_along_and_no_others_and_brings_them_back() {
+fn c04_lost_server_takes_its_runs_along_and_brings_them_back() {
     let yard = Yard::new();
     put(&yard.repo("repo"), "beside", &state("beside", DAY, &["completed"]));
     let server = Server::alone(&["fsync=off"]);

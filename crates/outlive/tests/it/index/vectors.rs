@@ -145,7 +145,7 @@ fn c01_the_seven_rules_are_tried_in_their_order() {
 }
 
 #[test]
-fn c01_marks_beside_a_run_change_how_it_stands_and_not_what_it_is() {
+fn c01_marks_beside_a_run_change_its_status_and_not_its_spec() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     for name in ["a", "b", "c"] {
@@ -178,7 +178,7 @@ fn c01_marks_beside_a_run_change_how_it_stands_and_not_what_it_is() {
 }
 
 #[test]
-fn c01_a_file_that_has_lost_what_every_run_has_is_not_believed_where_more_is_left_of_the_run() {
+fn c01_truncated_file_is_not_believed_where_the_run_has_more() {
     let yard = Yard::new();
     let repo = yard.repo("repo");
     put(&repo, "fresh", &json!({}));

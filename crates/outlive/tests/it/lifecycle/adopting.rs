@@ -54,7 +54,7 @@ fn refusal<T: std::fmt::Debug>(answer: Result<T, Error>) -> Refusal {
 }
 
 #[test]
-fn r02_a_living_tree_goes_on_with_another_owner_and_the_dead_one_is_fenced() {
+fn r02_live_tree_is_taken_over_and_the_dead_owner_fenced() {
     let world = World::sqlite();
     pollster::block_on(async {
         let before = world.process_as(gone()).start(spec("job")).await.unwrap();
@@ -97,7 +97,7 @@ fn adopting_needs_proof_and_something_to_adopt() {
 }
 
 #[test]
-fn a_timeout_counts_from_the_start_of_the_attempt_and_ends_no_record_of_what_lives() {
+fn timeout_counts_from_the_attempt_and_spares_live_processes() {
     let world = World::sqlite();
     pollster::block_on(async {
         let mut limited = spec("job");
@@ -169,7 +169,7 @@ fn nothing_is_resumed_while_a_process_of_its_last_attempt_lives() {
 
 /// A reader looks at the record first and at the process then, and an owner may end in between.
 #[test]
-fn l08_who_ends_while_it_is_looked_at_has_ended_as_it_says_and_is_not_dead() {
+fn l08_owner_that_ends_while_observed_has_its_own_outcome() {
     let world = World::sqlite();
     pollster::block_on(async {
         let owner = world.process_as(gone());

@@ -133,7 +133,7 @@ fn t1_03_cancel_names_a_host_that_cannot_be_observed() {
 }
 
 #[test]
-fn t1_03_end_recorded_behind_the_request_is_not_done_while_a_process_lives() {
+fn t1_03_end_behind_the_request_is_not_done_with_live_processes() {
     let world = World::sqlite();
     pollster::block_on(async {
         let handle = world.process_as(Identity::own()).start(spec("job")).await.unwrap();

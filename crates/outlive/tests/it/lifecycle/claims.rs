@@ -50,7 +50,7 @@ fn l01_s_07_a_duplicate_id_is_a_typed_error() {
 }
 
 #[test]
-fn l02_a_beat_moves_only_running_runs_of_its_own_worker_and_epoch() {
+fn l02_heartbeat_renews_only_runs_of_its_worker_and_epoch() {
     on_each(async |world| {
         let (one, other) = (world.process(), world.process());
         let (mine, theirs) = (one.start(spec("mine")).await.unwrap(), other.start(spec("theirs")).await.unwrap());
@@ -71,7 +71,7 @@ fn l02_a_beat_moves_only_running_runs_of_its_own_worker_and_epoch() {
 }
 
 #[test]
-fn l18_an_interrupt_ends_only_the_runs_of_its_process_and_names_the_signal() {
+fn l18_interrupt_ends_only_its_own_runs_and_names_the_signal() {
     on_each(async |world| {
         let (one, other) = (world.process(), world.process());
         let handles = [one.start(spec("a")).await.unwrap(), one.start(spec("b")).await.unwrap()];

@@ -88,7 +88,7 @@ fn l23_a_deleted_database_loses_nothing() {
 }
 
 #[test]
-fn l23_what_was_claimed_after_the_deletion_does_not_hide_what_was_held_before() {
+fn l23_claim_after_a_deletion_does_not_hide_earlier_holders() {
     let world = World::sqlite();
     pollster::block_on(async {
         let owner = world.process();
@@ -131,7 +131,7 @@ fn l23_a_cancel_request_outlives_the_database() {
 }
 
 #[test]
-fn l24_an_attempt_file_is_written_once_at_the_end_and_never_again() {
+fn l24_attempt_file_is_written_once_at_the_end() {
     let world = World::sqlite();
     pollster::block_on(async {
         let owner = world.process();

@@ -11,7 +11,7 @@ use outlive::testing::spec;
 use crate::world::{LEASE, on_each, with_lease};
 
 #[test]
-fn l16_impossible_settings_are_refused_at_the_start_with_the_numbers() {
+fn l16_impossible_settings_are_refused_with_the_numbers() {
     let refused = Lease::new(Duration::from_secs(6), Duration::from_secs(15)).unwrap_err().to_string();
     assert!(refused.contains("6.0s") && refused.contains("15s"), "{refused}");
     on_each(async |world| {

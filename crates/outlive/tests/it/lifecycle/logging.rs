@@ -74,7 +74,7 @@ fn t9_12_claim_that_ends_during_a_heartbeat_is_not_lost() {
 }
 
 #[test]
-fn t5_b5_outages_spooled_outcomes_lost_claims_and_reaps_are_logged() {
+fn t5_b5_outages_spooled_outcomes_and_reaps_are_logged() {
     let world = World::memory();
     let (logged, _guard) = Logged::start();
     pollster::block_on(async {

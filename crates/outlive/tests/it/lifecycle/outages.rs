@@ -130,7 +130,7 @@ fn l12_an_end_that_is_not_answered_in_time_is_spooled() {
 }
 
 #[test]
-fn l12_an_end_that_a_dead_process_spooled_is_delivered_by_the_next() {
+fn l12_outcome_spooled_by_a_dead_process_is_delivered() {
     on_each(async |world| {
         let (store, left) = failing(&world, 0, away);
         let home = tempfile::tempdir().unwrap();

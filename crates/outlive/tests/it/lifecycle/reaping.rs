@@ -159,7 +159,7 @@ impl Drop for Bystander {
 }
 
 #[test]
-fn l06_an_owner_killed_on_this_host_is_seen_dead_at_the_next_read() {
+fn l06_owner_killed_on_this_host_is_dead_at_the_next_read() {
     let world = World::sqlite();
     pollster::block_on(async {
         let (bystander, identity) = Bystander::new();
@@ -187,7 +187,7 @@ fn l06_a_process_never_reaps_its_own_runs() {
 }
 
 #[test]
-fn l07_a_pid_that_is_not_found_here_says_nothing_about_other_hosts_and_namespaces() {
+fn l07_pid_missing_here_proves_nothing_about_other_hosts() {
     on_each(async |world| {
         let unused = 4_190_000;
         let mut owners = vec![unseen(unused)];
@@ -208,7 +208,7 @@ fn l07_a_pid_that_is_not_found_here_says_nothing_about_other_hosts_and_namespace
 }
 
 #[test]
-fn l08_a_silent_owner_that_lives_is_unresponsive_locally_and_reaped_in_a_shared_store() {
+fn l08_silent_live_owner_is_unresponsive_here_reaped_if_shared() {
     on_each(async |world| {
         let owner = world.process_as(Identity::own());
         let handle = owner.start(spec("hung")).await.unwrap();
@@ -229,7 +229,7 @@ fn l08_a_silent_owner_that_lives_is_unresponsive_locally_and_reaped_in_a_shared_
 /// The record names a living process as a hung owner, and that process never held the worker's lock. How a real hung
 /// owner is ended is shown with the command.
 #[test]
-fn s_03_a_record_that_names_a_bystander_as_owner_harms_no_process() {
+fn s_03_record_with_a_bystander_as_owner_harms_no_process() {
     let world = World::sqlite();
     pollster::block_on(async {
         let (mut bystander, identity) = Bystander::new();

@@ -177,7 +177,7 @@ fn t1_07_watch_survives_the_deletion_of_what_it_watches() {
 }
 
 #[test]
-fn t7_03_claim_is_offered_one_run_of_those_that_wait_for_a_busy_key() {
+fn t7_03_claim_is_offered_one_waiting_run_of_a_busy_key() {
     const WAITING: usize = 400;
     let home = tempfile::tempdir().unwrap();
     let owner = open(&home);

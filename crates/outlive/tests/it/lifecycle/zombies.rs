@@ -51,7 +51,7 @@ fn l09_a_stopped_owner_that_continues_has_lost() {
 }
 
 #[test]
-fn l10_a_finish_after_a_reap_is_lost_and_no_end_lies_before_its_start() {
+fn l10_finish_after_a_reap_is_lost_and_ends_follow_starts() {
     on_each(async |world| {
         let owner = world.process();
         let handle = owner.start(spec("job")).await.unwrap();
@@ -151,11 +151,11 @@ const BEATS: u64 = 8;
 
 /// A real keeper with a real clock: it lives in a process of its own, whose home is not the user's.
 #[test]
-fn l14_beats_go_on_while_the_work_blocks_and_burns_all_processors() {
+fn l14_heartbeats_continue_while_work_uses_all_processors() {
     let home = tempfile::tempdir().unwrap();
     if std::env::var_os(INSIDE).is_none() {
         let mut inside = Command::new(std::env::current_exe().unwrap());
-        inside.args(["--exact", "lifecycle::zombies::l14_beats_go_on_while_the_work_blocks_and_burns_all_processors"]);
+        inside.args(["--exact", "lifecycle::zombies::l14_heartbeats_continue_while_work_uses_all_processors"]);
         let done = inside.env(INSIDE, "1").env("OUTLIVE_HOME", home.path()).output().unwrap();
         let said = String::from_utf8_lossy(&done.stdout);
         assert!(done.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&done.stderr));

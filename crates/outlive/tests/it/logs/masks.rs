@@ -44,7 +44,7 @@ fn s_30_what_is_not_noted_yet_is_not_shown_yet() {
 }
 
 #[test]
-fn s_30_s_38_a_secret_at_the_border_of_what_is_left_out_is_masked() {
+fn s_30_s_38_secret_at_the_edge_of_a_cut_log_is_masked() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB).masking(Box::new(Secret));
     let mut command = writer.file(Stream::Out).map(std::fs::File::from).unwrap();

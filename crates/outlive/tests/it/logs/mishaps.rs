@@ -15,7 +15,7 @@ use outlive::time::{Clock, SystemClock};
 use super::{MIB, Scene, mounted, read, shell, text};
 
 #[test]
-fn f_17_a_command_that_writes_the_files_itself_outlives_its_watcher() {
+fn f_17_command_that_writes_its_files_outlives_its_watcher() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB);
     let mut child = shell(&mut writer, "echo first; echo oops >&2; read go; echo last; read end");
@@ -48,7 +48,7 @@ fn f_17_a_command_that_writes_the_files_itself_outlives_its_watcher() {
 }
 
 #[test]
-fn one_watch_serves_log_after_log_and_hears_nothing_of_those_before() {
+fn one_watch_serves_many_logs_and_reports_the_last_alone() {
     let growth = Growth::new().unwrap();
     let has_grown = || {
         let mut fds = [rustix::event::PollFd::new(&growth, rustix::event::PollFlags::IN)];

@@ -42,7 +42,7 @@ fn both_streams_are_kept_apart_and_read_together_in_their_order() {
 }
 
 #[test]
-fn who_follows_reads_the_rest_of_a_burst_before_what_came_after_it() {
+fn follower_reads_the_rest_of_a_burst_before_what_came_after() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB);
     writer.write(Stream::Out, b"begins ").unwrap();
@@ -97,7 +97,7 @@ fn any_bytes_come_back_as_they_were() {
 }
 
 #[test]
-fn a_reader_that_ends_with_the_present_is_not_kept_by_what_comes() {
+fn reader_of_the_present_does_not_wait_for_later_output() {
     let scene = Scene::new();
     let mut writer = scene.writer(MIB);
     writer.write(Stream::Out, b"present").unwrap();
@@ -155,7 +155,7 @@ fn what_was_written_before_a_moment_is_skipped() {
 }
 
 #[test]
-fn the_index_stays_small_and_a_reader_follows_it_through_its_replacement() {
+fn index_stays_small_and_readers_follow_its_replacement() {
     let scene = Scene::new();
     let mut writer = scene.writer(16 * MIB);
     let (mut out, mut err) = (String::new(), String::new());
