@@ -1,7 +1,7 @@
 //! The book of `docs/`: built without a warning, with every page in its summary and every link leading somewhere.
 //!
 //! mdBook does not look at links. A page of the book links to pages of the book or to the web: what is elsewhere in the
-//! repository is not published with it.
+//! repository is not published with it. Every decision has a status, a date and a row in the list of decisions.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,6 +15,9 @@ use crate::tidy::Violation;
 const MDBOOK: &str = "target/python/bin/mdbook";
 /// The pages of the book.
 const DOCS: &str = "docs";
+/// The decisions, and the page that lists them.
+const DECISIONS: &str = "docs/adr";
+const DECISION_LIST: &str = "docs/adr/README.md";
 /// Pages beside the book whose links are checked too.
 const BESIDE: [&str; 7] = [
     "ARCHITECTURE.md",
@@ -62,7 +65,56 @@ pub fn check(root: &Path) -> io::Result<Vec<Violation>> {
         let name = page.strip_prefix(root).unwrap_or(page);
         violations.push(Violation::new(name, 1, format!("{DOCS}/SUMMARY.md does not list this page")));
     }
+    violations.extend(decisions(root)?);
     Ok(violations)
+}
+
+/// Checks that every decision has a number, a status and a date, and a row with that date in the list; and that the list
+/// names the numbers that no decision has.
+fn decisions(root: &Path) -> io::Result<Vec<Violation>> {
+    let list = root.join(DECISION_LIST);
+    if !list.is_file() {
+        return Ok(Vec::new());
+    }
+    let list = std::fs::read_to_string(list)?;
+    let (mut files, mut violations, mut numbers) = (Vec::new(), Vec::new(), BTreeSet::new());
+    pages(&root.join(DECISIONS), &mut files)?;
+    for path in files.iter().filter(|path| !path.ends_with("README.md")) {
+        let mut wrong = |line, rule: String| {
+            violations.push(Violation::new(path.strip_prefix(root).unwrap_or(path), line, rule));
+        };
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(number) = name.get(..4).filter(|number| number.bytes().all(|digit| digit.is_ascii_digit())) else {
+            wrong(1, "the name of a decision begins with its number of four digits".into());
+            continue;
+        };
+        numbers.extend(number.parse::<usize>());
+        let text = std::fs::read_to_string(path)?;
+        if !text.starts_with(&format!("# {number}. ")) {
+            wrong(1, format!("the heading of a decision is `# {number}. Title`"));
+        }
+        let Some(date) = decided(text.lines().nth(2).unwrap_or_default()) else {
+            wrong(3, "the third line of a decision is `Status: …. Date: YYYY-MM-DD.`".into());
+            continue;
+        };
+        let has_row = |line: &str| line.starts_with(&format!("| [{number}]({name}) | ")) && line.contains(date);
+        if !list.lines().any(has_row) {
+            wrong(1, format!("{DECISION_LIST} has no row `| [{number}]({name}) | … | {date} |`"));
+        }
+    }
+    let unused = (1..numbers.last().copied().unwrap_or(0)).filter(|number| !numbers.contains(number));
+    for number in unused.filter(|number| !prose(&list).any(|(_, line)| line.contains(&format!("{number:04}")))) {
+        violations.push(Violation::new(Path::new(DECISION_LIST), 1, format!("{number:04} has no page and no mention")));
+    }
+    Ok(violations)
+}
+
+/// The date of a decision's status line.
+fn decided(line: &str) -> Option<&str> {
+    let (status, date) = line.strip_prefix("Status: ")?.split_once(". Date: ")?;
+    let date = date.strip_suffix('.')?;
+    let is_date = date.len() == 10 && date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    (!status.is_empty() && is_date).then_some(date)
 }
 
 /// Adds the pages below a directory.
@@ -171,6 +223,29 @@ mod tests {
                 "docs/deep/b.md:1: `../../README.md` leads out of the book",
                 "README.md:1: `docs/gone.md` leads nowhere",
                 "docs/deep/b.md:1: docs/SUMMARY.md does not list this page",
+            ]
+        );
+    }
+    #[test]
+    fn decision_without_row_status_or_number_is_refused() {
+        let root = std::env::temp_dir().join(format!("xtask-decisions-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("docs/adr")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(root.join("docs/adr").join(name), text).unwrap();
+        write("README.md", "0003 was never used.\n\n| [0001](0001-a.md) | A | 2026-11-16 |\n");
+        write("0001-a.md", "# 0001. A\n\nStatus: accepted. Date: 2026-11-16.\n");
+        write("0002-b.md", "# 2. B\n\nStatus: accepted. Date: 2026-11-17.\n");
+        write("0005-c.md", "# 0005. C\n\nAccepted.\n");
+        write("d.md", "# D\n");
+        let found: Vec<String> = decisions(&root).unwrap().iter().map(ToString::to_string).collect();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(
+            found,
+            [
+                "docs/adr/0002-b.md:1: the heading of a decision is `# 0002. Title`",
+                "docs/adr/0002-b.md:1: docs/adr/README.md has no row `| [0002](0002-b.md) | … | 2026-11-17 |`",
+                "docs/adr/0005-c.md:3: the third line of a decision is `Status: …. Date: YYYY-MM-DD.`",
+                "docs/adr/d.md:1: the name of a decision begins with its number of four digits",
+                "docs/adr/README.md:1: 0004 has no page and no mention",
             ]
         );
     }
