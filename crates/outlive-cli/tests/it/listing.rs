@@ -31,7 +31,7 @@ fn terminal_gets_a_coloured_bar_within_its_width() {
 }
 
 #[test]
-fn status_has_health_and_orphans_name_their_processes() {
+fn status_filter_takes_health_words_and_orphans_have_names() {
     let sandbox = Sandbox::new();
     let mut orphan = sandbox.start("orphan", &["sleep", "300"]);
     let _healthy = sandbox.start("healthy", &["sleep", "300"]);

@@ -186,7 +186,7 @@ fn a_slot_that_is_busy_with_a_requested_run_maintains_nothing() {
 }
 
 #[test]
-fn run_that_cannot_be_executed_stays_pending_and_wakes_nothing() {
+fn run_that_cannot_be_executed_stays_pending_and_ends_no_wait() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["init"]).succeeds();
     let _worker = Standing::start(&sandbox, &[]);

@@ -80,7 +80,7 @@ fn number(served: &Served, name: &str) -> f64 {
 }
 
 #[test]
-fn lost_writes_of_ended_attempts_are_counted() {
+fn writes_of_attempts_that_lost_their_run_are_counted() {
     let sandbox = Sandbox::new();
     let _busy = sandbox.start("busy", &["sleep", "300"]);
     let id = sandbox.show("busy")["id"].clone();
