@@ -10,6 +10,8 @@ use crate::setup;
 use crate::steps::{Failed, cargo, root, step};
 use crate::tidy::gather;
 
+/// Where the tests are that may need root.
+const TESTS: [&str; 2] = ["crates/outlive/tests/it", "crates/outlive-cli/tests/it"];
 /// What a PostgreSQL server logs when it breaks a transaction off because two wait for each other.
 const DEADLOCK: &str = "deadlock detected";
 
@@ -50,7 +52,7 @@ pub fn run(words: &[String]) -> Result<(), Failed> {
 fn root_only(root: &Path) -> Result<Vec<String>, Failed> {
     let unreadable = |error: io::Error| Failed(format!("the tests cannot be read: {error}"));
     let mut files = Vec::new();
-    for tests in ["crates/outlive/tests/it", "crates/outlive-cli/tests/it"] {
+    for tests in TESTS {
         gather(&root.join(tests), &mut files).map_err(unreadable)?;
     }
     let mut names = Vec::new();
@@ -110,6 +112,20 @@ mod tests {
         assert_eq!(asking_for_root(source), ["mounts"]);
         let named = root_only(&root()).unwrap();
         assert!(named.len() > 15 && named.iter().any(|name| name.starts_with("f_43_")), "{named:?}");
+    }
+
+    #[test]
+    fn root_is_asked_for_in_the_first_statement_of_a_test() {
+        for tests in TESTS {
+            let mut files = Vec::new();
+            gather(&root().join(tests), &mut files).unwrap();
+            for path in files {
+                let source = std::fs::read_to_string(&path).unwrap();
+                let gates = source.lines().filter(|line| line.contains("if !") && line.contains("is_root()")).count();
+                let seen = asking_for_root(&source).len();
+                assert_eq!(gates, seen, "{}: a gate elsewhere counts as passed without root", path.display());
+            }
+        }
     }
 
     #[test]

@@ -170,7 +170,7 @@ struct Cramped(PathBuf);
 impl Cramped {
     fn new() -> Option<Self> {
         let root = PathBuf::from("/sys/fs/cgroup/memory");
-        if !is_root() || !root.join("memory.limit_in_bytes").exists() {
+        if !root.join("memory.limit_in_bytes").exists() {
             eprintln!("skipped: there is no memory controller of the first version");
             return None;
         }
@@ -191,6 +191,9 @@ impl Drop for Cramped {
 
 #[test]
 fn f_23_a_command_that_memory_ran_out_for_says_so() {
+    if !is_root() {
+        return;
+    }
     let Some(group) = Cramped::new() else { return };
     let sandbox = Sandbox::new();
     let run = |name: &str, command: &str| {

@@ -1,18 +1,6 @@
 //! Completions and manual pages: rendered from the command tree, and accepted by the programs that read them.
 
-use std::process::{Command, Stdio};
-
 use super::sandbox::{Ends, Sandbox};
-
-/// Whether this machine has the program. Elsewhere its tests say that they did nothing.
-fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
-    let found = found.is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: there is no {program} here");
-    }
-    found
-}
 
 /// What a shell is offered for the last of `words`.
 fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
@@ -99,11 +87,9 @@ fn every_command_has_a_manual_page_without_warnings() {
     assert!(!sandbox.work().join("-").exists());
     assert!(main.contains("EXIT STATUS") && main.contains("SUBCOMMANDS"), "{main}");
     assert_eq!(main, std::fs::read_to_string(sandbox.work().join("pages/outlive.1")).unwrap());
-    if has("groff") {
-        for page in listed.lines() {
-            let output = sandbox.command("groff", ["-man", "-Tutf8", "-ww", page]).output().unwrap();
-            let warnings = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && warnings.is_empty(), "{page}: {warnings}");
-        }
+    for page in listed.lines() {
+        let output = sandbox.command("groff", ["-man", "-Tutf8", "-ww", page]).output().unwrap();
+        let warnings = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && warnings.is_empty(), "{page}: {warnings}");
     }
 }
