@@ -106,7 +106,9 @@ fn execute(steps: &[Step]) -> Vec<Vec<String>> {
 }
 
 /// What differs between two machines or two moments, and what stands for it.
-const MASKS: [(&str, &str); 10] = [
+const MASKS: [(&str, &str); 11] = [
+    (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "FULL-ID"),
+    // As short as they are unique, which differs between two moments.
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{1,12}){0,3}\b", "ID"),
     (r"\b01[0-9a-f]{6}\b", "ID"),
     (r"\b\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z?)?\b", "TIME"),
@@ -211,6 +213,9 @@ fn console_blocks_are_parsed_and_compared_under_masks() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     assert!(fits(&steps[1].expected, &lines("ID  RUN\n01a1ffff-0000  x  1.2s")));
     assert!(!fits(&steps[1].expected, &lines("ID  RUN\n01a1ffff-0000  y  1.2s")));
+    let full = "ID  RUN\n01a1ecb0-1abf-77a3-b881-6e4b9b35f983  x  5s";
+    assert!(fits(&lines(full), &lines(full)));
+    assert!(!fits(&steps[1].expected, &lines(full)), "a full id is not a short one");
     assert!(fits(&lines("a\n…\nd"), &lines("a\nb\nc\nd")));
     assert!(!fits(&lines("a\n…\nd"), &lines("a\nb")));
     assert!(difference(&steps[1], &lines("ID  RUN\nother")).contains("  -ID  x  DURATION\n  +other\n"));
