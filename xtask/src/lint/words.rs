@@ -1,4 +1,4 @@
-//! Words that leave open who acts or what happens, in what users read: the README, the docs and the snapshots of messages.
+//! Words that leave open who acts or what happens, in what users and contributors read: pages and the snapshots of messages.
 //!
 //! `docs/glossary.md` has the words to use instead.
 
@@ -10,9 +10,19 @@ use crate::tidy::Violation;
 /// The words.
 const REFUSED: [&str; 6] = ["whoever", "nobody", "somebody", "goes on", "on record", "told"];
 /// Where they are looked for.
-const PLACES: [&str; 3] = ["README.md", "docs", "crates/outlive-cli/tests/it/snapshots"];
-/// Files that may have them: one is generated from the library, one quotes them, one has a run with such a name.
-const SPARED: [&str; 3] = ["lifecycle.md", "0029-layers-and-words.md", "it__bad_input__refusals.snap"];
+const PLACES: [&str; 9] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "RELEASING.md",
+    "SECURITY.md",
+    "bench/README.md",
+    "docs",
+    "crates/outlive-cli/tests/it/snapshots",
+];
+/// Files that may have them: one quotes them, one has a run with such a name.
+const SPARED: [&str; 2] = ["0029-layers-and-words.md", "it__bad_input__refusals.snap"];
 
 /// Checks what users read of the repository at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Violation>> {

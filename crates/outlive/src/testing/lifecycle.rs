@@ -19,11 +19,11 @@ const PREAMBLE: &str = "\
 # The lifecycle
 
 Generated from `lifecycle::apply` by applying every action to a run in every state; `UPDATE_DOCS=1 cargo nextest run
--p outlive lifecycle_doc_is_current` writes it anew. A cell names the state that the action leads to, or, in italics,
+--workspace lifecycle_doc_is_current` writes it. A cell names the state that the action leads to, or, in italics,
 why it is refused; a dash where it does not apply. An action that is refused changes nothing.
 
 A run is made *pending* by `enqueue`. `interrupted` and `dead` are ended attempts that can be resumed; `succeeded`,
-`failed` and `cancelled` are final, except that a failed run may be tried again by name.
+`failed` and `cancelled` are final, except that a failed run may be resumed by name.
 ";
 
 const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -151,12 +151,12 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::IsStep(_) => "is a step",
         Refusal::CancelRequested => "cancel requested",
         Refusal::NotAsked => "not asked",
-        Refusal::HeardOf => "heard of",
+        Refusal::HeardOf => "newer heartbeat",
         Refusal::LeaseHolds => "lease holds",
         Refusal::OwnRun => "own run",
         Refusal::OwnerLives => "owner lives",
         Refusal::NothingLeft => "nothing left",
-        Refusal::LeftoversAlive(_) => "leftovers",
+        Refusal::LeftoversAlive(_) => "live processes",
         Refusal::NoAttemptsLeft(_) => "no attempts left",
         Refusal::TooLarge { .. } => "too large",
         Refusal::TooDeep { .. } => "too deep",
@@ -235,8 +235,8 @@ pub fn document() -> Result<String, Refusal> {
 }
 
 fn reaps(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
-    table.text.push_str("\n## What a reap makes of a running run\n\n");
-    table.head(&["its policy for orphans", "the first reap", "the last reap it may have", "cancel requested"]);
+    table.text.push_str("\n## Reaps by policy\n\n");
+    table.head(&["policy for orphans", "the first reap", "the last reap that the policy allows", "cancel requested"]);
     for (name, orphans) in
         [("dead", OrphanPolicy::Dead), ("fail", OrphanPolicy::Fail), ("requeue", OrphanPolicy::Requeue)]
     {
@@ -265,7 +265,7 @@ fn reaps(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
 }
 
 fn retries(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
-    table.text.push_str("\n## What becomes of a run that is tried again by itself\n\n");
+    table.text.push_str("\n## Retries and suspensions\n\n");
     table.head(&["case", "leads to"]);
     let running = |retry: Retry| {
         let mut spec = spec("job");
@@ -298,16 +298,16 @@ fn retries(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> 
     let beside = Action::Claim { owner: owner(worker, Lease::default()), early: true, leftovers: leftovers() };
     let gate = specimen(StateName::Suspended, spec("job"), worker)?;
     let cases: [(&str, &Run, Action); 10] = [
-        ("its next attempt is claimed while processes of the last one live", &again, beside),
+        ("its next attempt is claimed while the last one has live processes", &again, beside),
         ("it failed", &patient, finish(worker, &patient, failure())),
-        ("it failed, as often as it may", &last, finish(worker, &last, failure())),
+        ("it failed in its last attempt", &last, finish(worker, &last, failure())),
         ("it failed for good by its policy", &permanent, finish(worker, &permanent, failure())),
-        ("it failed, and somebody had asked for it to be cancelled", &asked, finish(worker, &asked, failure())),
+        ("it failed after a cancel request", &asked, finish(worker, &asked, failure())),
         ("it was interrupted", &interrupted, interrupt(worker, &interrupted)),
         ("it was interrupted from a keyboard", &interrupted, by_keyboard),
         ("it was suspended, and wakes to wait for a worker", &gate, Action::Wake { owner: None }),
         ("it was parked, and a worker wakes it", &parked, wake),
-        ("it was parked, and somebody has looked at it", &parked, Action::Unpark),
+        ("it was parked, and a person unparks it", &parked, Action::Unpark),
     ];
     for (case, run, action) in cases {
         let cell = table.cell(run, &action);
@@ -317,7 +317,7 @@ fn retries(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> 
 }
 
 fn dependencies(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
-    table.text.push_str("\n## What the end of a run makes of a run that waits for it\n\n");
+    table.text.push_str("\n## Runs that wait for another run\n\n");
     let ends = [StateName::Succeeded, StateName::Failed, StateName::Cancelled, StateName::Dead, StateName::Interrupted];
     let heads: Vec<&str> = ["it waits for"].into_iter().chain(ends.map(StateName::as_str)).collect();
     table.head(&heads);
@@ -332,14 +332,8 @@ fn dependencies(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refu
 }
 
 fn cancellations(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
-    table.text.push_str("\n## What a request to cancel makes of a run without an owner\n\n");
-    table.head(&[
-        "state",
-        "no live processes",
-        "live processes",
-        "and then another attempt",
-        "and then, when they are gone",
-    ]);
+    table.text.push_str("\n## Cancel requests for runs without an owner\n\n");
+    table.head(&["state", "no live processes", "live processes", "then another attempt", "then, when they are gone"]);
     let failed = Spec { policy: Policy { retry: retrying(), ..Policy::default() }, ..spec("job") };
     let failed = specimen(StateName::Running, failed, worker)?;
     let again = apply(&failed, &finish(worker, &failed, failure()), &person("bob"), NOW)?.run;
@@ -370,7 +364,7 @@ fn retrying() -> Retry {
 }
 
 fn details(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> {
-    table.text.push_str("\n## What decides in the single case\n\n");
+    table.text.push_str("\n## Special cases\n\n");
     table.head(&["case", "leads to"]);
     let running = specimen(StateName::Running, spec("job"), worker)?;
     let dead = specimen(StateName::Dead, spec("job"), worker)?;
@@ -412,16 +406,16 @@ fn details(table: &mut LifecycleTable, worker: WorkerId) -> Result<(), Refusal> 
     let unknown = Evidence::OwnerUnknown { silent_ms: 16_000 };
     let cases: [(&str, &Run, Action); 19] = [
         ("claim before `not_before`", &later, claim),
-        ("finish: cancelled, where it was asked for", &asked, finish(worker, &asked, Outcome::Cancelled)),
-        ("interrupt, where a cancel was asked for", &asked, interrupt(worker, &asked)),
-        ("reap, its owner heard of since the look", &running, heard),
+        ("finish: cancelled, after a cancel request", &asked, finish(worker, &asked, Outcome::Cancelled)),
+        ("interrupt, after a cancel request", &asked, interrupt(worker, &asked)),
+        ("reap, a heartbeat since the observation", &running, heard),
         ("reap by lease, the lease not over", &running, reap(&running, lapsed.clone(), None)),
-        ("reap of an unknown owner, its owner on record", &running, reap(&running, unknown, None)),
+        ("reap of an unknown owner, but the record has an owner", &running, reap(&running, unknown, None)),
         ("reap by its own owner", &running, reap(&running, Evidence::LockFree, Some(worker))),
-        ("adopt, its owner heard of since the look", &running, unheard),
+        ("adopt, a heartbeat since the observation", &running, unheard),
         ("adopt, its owner not proven gone", &running, adopt(&running, None, leftovers())),
         ("adopt on a lapsed lease alone", &running, adopt(&running, Some(lapsed), leftovers())),
-        ("adopt, nothing of it left", &running, adopt(&running, Some(Evidence::LockFree), LiveProcesses::default())),
+        ("adopt, no live processes", &running, adopt(&running, Some(Evidence::LockFree), LiveProcesses::default())),
         ("adopt of a step", &held_step, adopt(&held_step, Some(Evidence::LockFree), leftovers())),
         ("report of a process started before an adoption", &adopted, report_of_the_tree),
         ("resume while its processes live", &dead, resume(false, leftovers())),
