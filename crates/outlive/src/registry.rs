@@ -1,7 +1,7 @@
 //! The registry: one store of runs, as its users see it.
 //!
-//! It puts the pieces together: rules from `lifecycle.rs`, a store, the witness of this host, the keeper that beats,
-//! the key that signs. Every change goes through `commit_until_known.rs`, which knows what a lost answer means.
+//! It puts the pieces together: rules from `lifecycle.rs`, a store, the observer of this host, the heartbeat thread, the key
+//! that signs. Every change goes through `ownership/commit.rs`, which knows what a lost answer means.
 
 mod adopt;
 mod bulk;
