@@ -7,6 +7,7 @@ pub mod adopt;
 pub mod attach;
 mod child;
 mod contain;
+mod declared;
 pub mod descriptors;
 pub mod detach;
 pub mod flags;

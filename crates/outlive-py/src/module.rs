@@ -13,6 +13,7 @@ fn _outlive(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RUN_VARIABLE", outlive::host::RUN_VARIABLE)?;
     module.add("EPOCH_VARIABLE", outlive::host::EPOCH_VARIABLE)?;
     module.add("ATTEMPT_VARIABLE", outlive::host::ATTEMPT_VARIABLE)?;
+    module.add("OUTCOME_VARIABLE", outlive::host::OUTCOME_VARIABLE)?;
     module.add("STEP_VARIABLE", outlive::host::STEP_VARIABLE)?;
     module.add("TRACE_VARIABLE", outlive::run::TRACE_VARIABLE)?;
     module.add_class::<NativeRegistry>()?;

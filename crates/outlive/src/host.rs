@@ -21,7 +21,8 @@ pub(crate) use self::group::{attempts_nearby, name_of};
 pub use self::ladder::weigh;
 pub use self::lock::{FileId, LifeLock, LockState, file_id, has_open, holders, holds, id_of, lock_state, worker_lock};
 pub use self::process::{
-    ATTEMPT_VARIABLE, EPOCH_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE, STEP_VARIABLE, read_proc, wait_gone,
+    ATTEMPT_VARIABLE, EPOCH_VARIABLE, OUTCOME_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE, STEP_VARIABLE, read_proc,
+    wait_gone,
 };
 pub use self::tree::{DETACHED, GONE_WITHIN, Member, Tree, carriers};
 pub use self::usage::{UsageReading, collected_by, usage_below, usage_of};

@@ -16,6 +16,7 @@ use outlive::run::Exit;
 use serde_json::json;
 
 use super::child::{self, Asked, Ended, bell};
+use super::declared;
 use super::detach::Report;
 use super::follow::Following;
 use super::memory::Shield;
@@ -134,7 +135,7 @@ fn supervise(
         following.tree.remove_group();
     }
     let exit = command.as_ref().and_then(|command| command.exit(COLLECTED_WITHIN));
-    let ended = Ended::of_another(exit, &asked);
+    let ended = Ended::of_another(exit, &asked).unless_declared(declared::take(registry, &run), &asked);
     if let Ok(copying) = copying {
         copying.stop();
     }

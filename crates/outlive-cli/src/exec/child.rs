@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc;
 use outlive::discovery::REGISTRY_VARIABLE;
 use outlive::error::Code;
-use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
+use outlive::host::{OUTCOME_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::lifecycle::OwnerEnd;
 use outlive::lifecycle::{Outcome, Report};
 use outlive::logs::{Growth, Stream};
@@ -24,6 +24,7 @@ use rustix::process::{
 };
 
 use super::contain::{self, Containment};
+use super::declared;
 use super::input::Input;
 use super::own::Job;
 use super::pty::Pty;
@@ -109,6 +110,7 @@ fn environment(registry: &Registry, run: &Run, job: &Job) -> Environment {
             .with(STEP_VARIABLE, None)
             .with(REGISTRY_VARIABLE, Some(registry.url().to_owned()))
             .with(REGISTRY_ID_VARIABLE, Some(registry.id().unwrap_or_default()))
+            .with(OUTCOME_VARIABLE, declared::place(registry, run))
             .with(CHECKPOINT_VARIABLE, checkpoint(run)),
     };
     match &run.spec.traceparent {
@@ -270,7 +272,7 @@ impl Child {
         }
         meter.end(handle, containment.usage());
         containment.leave();
-        self.end(exit, &asked)
+        self.end(exit, &asked).unless_declared(declared::take(registry, &handle.run()), &asked)
     }
 
     /// The command has ended: everything that it wrote is kept, and its terminal is given back.
@@ -523,6 +525,15 @@ impl Ended {
             };
         };
         ended(exit, asked)
+    }
+
+    /// This end, or what the command has declared, unless it was asked to stop.
+    #[must_use]
+    pub(super) fn unless_declared(self, declared: Option<OwnerEnd>, asked: &Asked) -> Self {
+        match declared {
+            Some(end) if asked.stop.is_none() && asked.own.is_none() => Self { end: Some(end), talk: None, ..self },
+            _ => self,
+        }
     }
 
     /// Whether it, or the last process of a shell, was killed by what cannot be handled.

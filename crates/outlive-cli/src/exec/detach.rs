@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use nix::sys::signal::SigSet;
 use outlive::discovery::REGISTRY_VARIABLE;
 use outlive::error::{Code, Error};
-use outlive::host::{DETACHED, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
+use outlive::host::{DETACHED, OUTCOME_VARIABLE, REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::id::RunId;
 use outlive::run::Exit;
 use rustix::fs::{Mode, OFlags};
@@ -30,7 +30,8 @@ use crate::call::{SCHEMA, body, error_body, fail};
 use crate::ui::{say_line, talk};
 
 /// What the processes of a run have in their environment. A detached run that is started inside another is none of it.
-const OF_THE_OTHER: [&str; 5] = [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE];
+const OF_THE_OTHER: [&str; 6] =
+    [RUN_VARIABLE, REGISTRY_ID_VARIABLE, ATTEMPT_VARIABLE, EPOCH_VARIABLE, STEP_VARIABLE, OUTCOME_VARIABLE];
 
 /// Whom the owner of a detached run tells how it came out.
 pub struct Report(UnixStream);

@@ -33,6 +33,8 @@ pub const ATTEMPT_VARIABLE: &str = "OUTLIVE_ATTEMPT";
 pub const EPOCH_VARIABLE: &str = "OUTLIVE_EPOCH";
 /// The variable that holds the id of the step that a process belongs to, where it belongs to one.
 pub const STEP_VARIABLE: &str = "OUTLIVE_STEP_ID";
+/// The variable that names the file in which a command declares the outcome of its run.
+pub const OUTCOME_VARIABLE: &str = "OUTLIVE_OUTCOME";
 
 impl HostContext {
     /// Where this process stands. What cannot be read is left empty, and nothing empty proves a death. It is read once
