@@ -4,7 +4,7 @@
 //! The end of a run is spooled instead after a few seconds, and the exit of the process waits for no call any longer.
 
 use std::cell::Cell;
-use std::pin::pin;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const END: Duration = Duration::from_secs(5);
 const EXIT: Duration = Duration::from_secs(3);
 /// How long each call may take in any case.
 const LEAST: Duration = Duration::from_millis(500);
-/// How often a call that waits looks whether the process exits.
+/// How often a call that waits looks whether the process exits, and lets handlers of signals run.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// When the process stops waiting, in milliseconds of time awake; the largest number while it does not exit.
@@ -36,9 +36,39 @@ thread_local! {
     static ENDS_AT: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Waits for a future of the library while other Python threads run.
+/// A call that a thread is at, counted until the thread has the interpreter's lock again.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Self {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits for a future of the library while other Python threads run. Handlers of signals run in between: one that raises,
+/// as that of Ctrl-C does, gives the call up.
 pub fn wait<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T, Error>> + Send) -> PyResult<T> {
-    detached(py, || wait_in_time(future)).map_err(|error| raise(py, &error))
+    let _counted = Counted::begin();
+    let mut future = Unlocked::new(Box::pin(future));
+    let began = SystemClock.awake();
+    loop {
+        if let Some(done) = py.detach(|| block_on_within(LOOK, future.as_mut())) {
+            return done.map_err(|error| raise(py, &error));
+        }
+        let now = SystemClock.awake();
+        if now >= began + LEAST && deadline().is_some_and(|deadline| now >= deadline) {
+            let late = store::Error::Unavailable("the registry did not answer in time".into());
+            return Err(raise(py, &Error::Store(late)));
+        }
+        py.check_signals()?;
+    }
 }
 
 /// Makes a call of the library while other Python threads run.
@@ -48,28 +78,43 @@ pub fn call<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Error> + S
 
 /// Does the work while other Python threads run, and is counted until this thread has the interpreter's lock again.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
-    struct Counted;
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            CALLS.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-    CALLS.fetch_add(1, Ordering::SeqCst);
-    let _counted = Counted;
+    let _counted = Counted::begin();
     py.detach(work)
 }
 
-fn wait_in_time<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let mut future = pin!(future);
-    let began = SystemClock.awake();
-    loop {
-        if let Some(done) = block_on_within(LOOK, future.as_mut()) {
-            return done;
-        }
-        let now = SystemClock.awake();
-        if now >= began + LEAST && deadline().is_some_and(|deadline| now >= deadline) {
-            return Err(Error::Store(store::Error::Unavailable("the registry did not answer in time".into())));
-        }
+/// A value of the library that is dropped without the interpreter's lock: dropping it may wait for a lock of the library,
+/// whose owner may wait for the interpreter's.
+pub struct Unlocked<T: Send>(Option<T>);
+
+impl<T: Send> Unlocked<T> {
+    pub fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    pub fn into_inner(mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T: Send> Deref for Unlocked<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only its drop takes the value"))
+    }
+}
+
+impl<T: Send> DerefMut for Unlocked<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("only its drop takes the value"))
+    }
+}
+
+impl<T: Send> Drop for Unlocked<T> {
+    fn drop(&mut self) {
+        let mut value = self.0.take();
+        // An interpreter that is ending attaches no thread: nothing waits for its lock any longer.
+        Python::try_attach(|py| py.detach(|| drop(value.take())));
     }
 }
 

@@ -13,7 +13,7 @@ use outlive::step::StepOutcome;
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::blocking::{call, detached, end_limit, wait};
+use crate::blocking::{Unlocked, call, detached, end_limit, wait};
 use crate::errors::{invalid, raise, refuse};
 use crate::inputs::{ReportInput, read};
 use crate::stop::Announcement;
@@ -22,7 +22,7 @@ use crate::views;
 /// A run that this process owns. Beats go on in threads of the library until it is ended.
 #[pyclass(frozen, module = "outlive._outlive")]
 pub struct Handle {
-    handle: Arc<RunHandle>,
+    handle: Unlocked<Arc<RunHandle>>,
     /// A thread has ended it, or is ending it. No other may.
     ended: AtomicBool,
     announcement: Mutex<Option<Announcement>>,
@@ -30,7 +30,7 @@ pub struct Handle {
 
 impl From<RunHandle> for Handle {
     fn from(handle: RunHandle) -> Self {
-        Self { handle: Arc::new(handle), ended: AtomicBool::new(false), announcement: Mutex::default() }
+        Self { handle: Unlocked::new(Arc::new(handle)), ended: AtomicBool::new(false), announcement: Mutex::default() }
     }
 }
 
@@ -55,8 +55,8 @@ impl Handle {
     }
 
     /// Why the work should stop, with who asked and the reason; none while it should not.
-    fn stop(&self) -> Option<(&'static str, Option<String>, Option<String>)> {
-        Some(match self.handle.stop_requested()? {
+    fn stop(&self, py: Python<'_>) -> Option<(&'static str, Option<String>, Option<String>)> {
+        Some(match py.detach(|| self.handle.stop_requested())? {
             Stop::Lost => ("lost", None, None),
             Stop::Cancelled(request) => ("cancelled", Some(request.by.user.to_string()), request.reason),
             Stop::TimedOut => ("timed_out", None, None),
@@ -76,7 +76,17 @@ impl Handle {
             };
             Ok::<_, std::io::Error>(announcement.insert(made).number())
         });
-        number.map_err(|error| invalid(py, format!("no descriptor to announce a stop: {error}")))
+        let hint = "raise the limit of open files: `ulimit -n`";
+        number.map_err(|error| refuse(py, &format!("no descriptor to announce a stop: {error}"), hint))
+    }
+
+    /// Makes the descriptor readable, for threads that wait for a reason to stop which the library does not know.
+    fn announce(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let Some(announcement) = &*self.announcement.lock().unwrap_or_else(PoisonError::into_inner) {
+                announcement.end();
+            }
+        });
     }
 
     /// Says how far the work is. Returns at once; written at most once a second.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlive::discovery;
 use outlive::error::Error;
 use outlive::lifecycle::Report;
-use outlive::policy::{Lease, Policy};
+use outlive::policy::{Lease, OrphanPolicy, Policy};
 use outlive::registry::Registry;
 use outlive::run::{Command, Key, Output, Progress, Spec, TraceParent, Variables};
 use outlive::time::parse_duration;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::errors::{invalid, raise};
+use crate::errors::{invalid, raise, refuse};
 
 /// A run that is to be made. Durations are in seconds.
 #[derive(Deserialize)]
@@ -37,10 +37,22 @@ pub struct SpecInput {
     timeout: Option<f64>,
     stall_after: Option<f64>,
     max_attempts: Option<u32>,
+    resume_on: Option<Vec<ResumeOn>>,
     backoff: Option<f64>,
     output: Option<Output>,
     /// The span that it belongs to; where none is given, that of the environment.
     traceparent: Option<TraceParent>,
+}
+
+/// After what a run is tried again by itself.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum ResumeOn {
+    Crash,
+    Interrupt,
+    Failure,
+    /// After nothing, and not by `outlive resume --all` either.
+    Never,
 }
 
 /// A key: by default a lock.
@@ -65,14 +77,21 @@ fn one() -> u32 {
 pub struct CommandInput {
     argv: Vec<OsString>,
     cwd: OsString,
+    /// Variables that every attempt is given.
+    env: BTreeMap<String, String>,
 }
 
 impl SpecInput {
-    /// The spec of a run that waits for a worker. With attempts left it is tried again when it fails.
+    /// The spec of a run that waits for a worker. Where it says how many attempts may fail, it is retried as
+    /// [`Policy::with_retries`] has it; else as the configuration of its kind says.
     pub fn into_queued_spec(self, registry: &Registry) -> Result<Spec, Error> {
-        let is_retried = self.max_attempts.is_some_and(|attempts| attempts > 1);
+        let max_attempts = self.max_attempts;
         let mut spec = self.into_spec(registry, None)?;
-        spec.policy.retry.on_failure = is_retried;
+        match max_attempts {
+            Some(1) => spec.policy.retry.on_failure = false,
+            Some(attempts) => spec.policy = spec.policy.with_retries(attempts),
+            None => {}
+        }
         Ok(spec)
     }
 
@@ -89,7 +108,7 @@ impl SpecInput {
         spec.traceparent = self.traceparent.or_else(discovery::own_trace_parent);
         spec.command = command.map(|command| {
             let argv = command.argv.iter().map(|word| word.as_os_str().into()).collect();
-            let mut command = Command::new(argv, command.cwd.as_os_str().into());
+            let mut command = Command { env: command.env, ..Command::new(argv, command.cwd.as_os_str().into()) };
             command.sealed = Some(Variables::without_session(std::env::vars_os()));
             command
         });
@@ -111,12 +130,28 @@ impl SpecInput {
         if let Some(after) = self.stall_after {
             policy.limits.stall_after = Some(duration("stall_after", after)?);
         }
+        if let Some(resume_on) = &self.resume_on {
+            set_resume_on(policy, resume_on)?;
+        }
         policy.retry.max_attempts = self.max_attempts.unwrap_or(policy.retry.max_attempts);
         if let Some(backoff) = self.backoff {
             policy.retry.backoff = duration("backoff", backoff)?;
         }
         Ok(())
     }
+}
+
+fn set_resume_on(policy: &mut Policy, resume_on: &[ResumeOn]) -> Result<(), Error> {
+    let resumes = |when| resume_on.contains(&when);
+    if resumes(ResumeOn::Never) && resume_on.len() > 1 {
+        return Err(Error::Invalid("`resume_on` has \"never\", which goes with nothing else".into()));
+    }
+    policy.orphans = if resumes(ResumeOn::Crash) { OrphanPolicy::Requeue } else { OrphanPolicy::Dead };
+    let retry = &mut policy.retry;
+    retry.on_failure = resumes(ResumeOn::Failure);
+    retry.on_interrupt = resumes(ResumeOn::Interrupt);
+    retry.never = resumes(ResumeOn::Never);
+    Ok(())
 }
 
 impl KeyInput {
@@ -155,7 +190,8 @@ pub fn read<T: DeserializeOwned>(py: Python<'_>, json: &str) -> PyResult<T> {
 
 /// An id that a caller gave.
 pub fn id<T: std::str::FromStr<Err: std::fmt::Display>>(py: Python<'_>, text: &str) -> PyResult<T> {
-    text.parse().map_err(|error: T::Err| invalid(py, error.to_string()))
+    let hint = "give an id, a name, or what `Registry.find` answered";
+    text.parse().map_err(|error: T::Err| refuse(py, &error.to_string(), hint))
 }
 
 pub fn duration(what: &str, seconds: f64) -> Result<Duration, Error> {

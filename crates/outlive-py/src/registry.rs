@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outlive::engine::sweeper::{SweepPolicy, sweep};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::{Epoch, RunId};
@@ -10,12 +11,13 @@ use outlive::lifecycle::Report;
 use outlive::ownership::reaper::Reaper;
 use outlive::ownership::steps::Next;
 use outlive::registry::{CancelOptions, Registry};
+use outlive::settings::Sweeps;
 use outlive::step::{Fingerprint, StepOutcome};
 use outlive::store::{Cursor, Page};
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::blocking::{detached, end_limit, wait};
+use crate::blocking::{Unlocked, detached, end_limit, wait};
 use crate::errors::{raise, refuse};
 use crate::handle::Handle;
 use crate::inputs::{CommandInput, ReportInput, SpecInput, duration, id, read};
@@ -24,7 +26,7 @@ use crate::views;
 /// A registry that is open. In a forked child every call is refused.
 #[pyclass(frozen, name = "Registry", module = "outlive._outlive")]
 pub struct NativeRegistry {
-    registry: Mutex<Option<Arc<Registry>>>,
+    registry: Mutex<Option<Unlocked<Arc<Registry>>>>,
     url: String,
     shown: String,
 }
@@ -47,7 +49,7 @@ impl NativeRegistry {
             if create { Registry::discover(named).await } else { Registry::discover_existing(named).await }
         })?;
         let (url, shown) = (registry.url().to_owned(), registry.shown());
-        Ok(Self { registry: Mutex::new(Some(Arc::new(registry))), url, shown })
+        Ok(Self { registry: Mutex::new(Some(Unlocked::new(Arc::new(registry)))), url, shown })
     }
 
     /// Its URL, which may bear a password.
@@ -77,11 +79,43 @@ impl NativeRegistry {
         let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
         let handle = wait(py, async {
             // A run whose owner is gone is marked dead before it is resumed.
-            Reaper::new(registry.worker()).pass_over(&*registry, Filter::of([run])).await?;
+            Reaper::new(registry.worker()).pass_over(&**registry, Filter::of([run])).await?;
             registry.resume(run, outlive::ResumeOptions::default()).await
         })?;
         py.detach(|| registry.subscribe_requests());
         Ok(handle.into())
+    }
+
+    /// Continues a suspended run that is not of the queue, owned by this process.
+    fn wake(&self, py: Python<'_>, run: &str) -> PyResult<Handle> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        let handle = wait(py, registry.wake(run))?;
+        py.detach(|| registry.subscribe_requests());
+        Ok(handle.into())
+    }
+
+    /// Has a suspended run of the queue wait for its worker again.
+    fn wake_queued(&self, py: Python<'_>, run: &str) -> PyResult<()> {
+        let (registry, run) = (self.opened(py)?, id::<RunId>(py, run)?);
+        wait(py, registry.wake_queued(run)).map(|_| ())
+    }
+
+    /// Deletes artifacts that no run needs, or says what it would delete. What is spared is what `[sweep]` of the home's
+    /// configuration says. Answers with the report, as JSON.
+    fn sweep(&self, py: Python<'_>, dry_run: bool) -> PyResult<String> {
+        let registry = self.opened(py)?;
+        let report = wait(py, async {
+            let sweeps = Sweeps::read()?;
+            let registry = registry.again().naming_artifacts(sweeps.locations(registry.url())?);
+            let spare = sweeps.spare();
+            // Records are deleted in a bucket alone.
+            let forget_after = spare.forget_after.filter(|_| registry.bucket().is_some());
+            if !dry_run {
+                Reaper::new(registry.worker()).pass(&registry).await?;
+            }
+            sweep(&registry, &SweepPolicy { dry_run, forget_after, ..spare }).await
+        })?;
+        Ok(serde_json::to_value(report).unwrap_or_default().to_string())
     }
 
     /// Makes a run that waits to be claimed. With a unique key, the answer may be the run that has it.
@@ -155,7 +189,7 @@ impl NativeRegistry {
     /// Marks runs whose owner is gone as dead. Answers with their ids.
     fn reap(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let registry = self.opened(py)?;
-        let reaped = wait(py, async { Reaper::new(registry.worker()).pass(&*registry).await })?;
+        let reaped = wait(py, async { Reaper::new(registry.worker()).pass(&**registry).await })?;
         Ok(reaped.ended.iter().map(|run| run.id.to_string()).collect())
     }
 
@@ -206,9 +240,11 @@ impl NativeRegistry {
     /// Ends this process's work in the registry. Runs that are held go on.
     fn close(&self, py: Python<'_>) {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(registry) = registry.and_then(Arc::into_inner) {
-            detached(py, || registry.close_within(end_limit()));
-        }
+        detached(py, || {
+            if let Some(registry) = registry.and_then(Unlocked::into_inner).and_then(Arc::into_inner) {
+                registry.close_within(end_limit());
+            }
+        });
     }
 
     fn __repr__(&self) -> String {
@@ -217,10 +253,13 @@ impl NativeRegistry {
 }
 
 impl NativeRegistry {
-    fn opened(&self, py: Python<'_>) -> PyResult<Arc<Registry>> {
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// The registry, for as long as a call needs it: another thread may close it meanwhile.
+    fn opened(&self, py: Python<'_>) -> PyResult<Unlocked<Arc<Registry>>> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = registry.as_ref().map(|registry| Unlocked::new(Arc::clone(registry)));
+        drop(registry);
         let closed = || format!("the registry `{}` is closed", self.shown);
-        registry.ok_or_else(|| refuse(py, &closed(), "open it again: `outlive.Registry(url)`"))
+        opened.ok_or_else(|| refuse(py, &closed(), "open it again: `outlive.Registry(url)`"))
     }
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -97,3 +99,33 @@ def test_process_whose_store_never_answers_ends(script: Script, store: Store) ->
     )
     out, err = process.communicate(timeout=LIMIT + LIMIT)
     assert (process.returncode, out) == (0, "done\n") and "and continues" in err, err
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+def test_interrupt_gives_up_a_call_that_waits_for_its_store(script: Script, store: Store) -> None:
+    with outlive.Registry(store.url):
+        pass
+    process = script.start(
+        """
+        registry = outlive.Registry()
+        print('ready', flush=True)
+        sys.stdin.readline()
+        try:
+            print('waits', flush=True)
+            registry.find('it')
+        except KeyboardInterrupt:
+            print('given up', flush=True)
+        """,
+        OUTLIVE_REGISTRY=store.gated,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == "ready\n"
+    store.gate.shut("hangs")
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.stdout.readline() == "given up\n"
+    assert time.monotonic() - began < 15
+    process.communicate(timeout=LIMIT)

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import outlive
 import pytest
@@ -77,6 +78,35 @@ def test_registry_that_is_away_is_unavailable_with_a_hint() -> None:
     assert error.passing and "nobody" not in (error.hint or "")
 
 
+BAD: dict[str, Any] = {
+    "beat": {"beat": 5, "lease": 10},
+    "kind": {"kind": ""},
+    "lease": {"lease": "soon"},
+    "resume_on": {"resume_on": ["sometimes"]},
+    "resume_on never": {"resume_on": ["never", "crash"]},
+    "timeout": {"timeout": -1},
+    "traceparent": {"traceparent": "00-nonsense-01"},
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_option_that_makes_no_sense_is_refused_with_a_hint(registry: outlive.Registry, name: str) -> None:
+    refused(lambda: outlive.start("it", registry=registry, **BAD[name]), outlive.Invalid, ".")
+    assert list(registry.list()) == []
+
+
+def test_other_calls_that_make_no_sense_are_refused_with_a_hint(registry: outlive.Registry) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: registry.enqueue(""),
+        lambda: list(registry.list(states=["asleep"])),
+        lambda: registry.events("x" * 36),
+        lambda: registry.wait("x" * 36, "soon"),
+        lambda: outlive.Worker({"a": print}, slots=0, registry=registry),
+    ]
+    for call in calls:
+        refused(call, outlive.Invalid, ".")
+
+
 def test_closed_registry_and_ended_run_are_refused(registry: outlive.Registry, url: str) -> None:
     closed = outlive.Registry(url)
     closed.close()
@@ -133,11 +163,9 @@ def test_use_in_another_process_is_refused(registry: outlive.Registry) -> None:
 def test_environment_of_a_run_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTLIVE_RUN_ID", "01a1e1d5-a1d0-7000-8000-000000000001")
     monkeypatch.setenv("OUTLIVE_EPOCH", "soon")
-    with pytest.raises(outlive.Invalid, match="OUTLIVE_EPOCH"):
-        outlive.attach()
+    refused(outlive.attach, outlive.Invalid, "OUTLIVE_EPOCH")
     monkeypatch.setenv("OUTLIVE_RUN_ID", "not an id")
-    with pytest.raises(outlive.Invalid, match="OUTLIVE_RUN_ID"):
-        outlive.attach()
+    refused(outlive.attach, outlive.Invalid, "OUTLIVE_RUN_ID")
     monkeypatch.delenv("OUTLIVE_RUN_ID")
     monkeypatch.delenv("OUTLIVE_EPOCH")
     refused(outlive.attach, outlive.Invalid, "not inside a run")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import outlive
 import pytest
-from conftest import Script
+from conftest import Script, until, with_default_signals
 
 BLOCK = "with outlive.run('it') as run:\n    {}\n"
 READY = "print('ready', flush=True)"
@@ -97,6 +101,23 @@ def test_cancel_raises_and_is_recorded(script: Script, registry: outlive.Registr
     out, err = process.communicate(timeout=60)
     assert "Cancelled: cancelled by" in err and "enough" in err and "swallowed" not in out
     assert recorded(registry)[0] == "cancelled"
+
+
+def test_first_process_of_a_container_ends_by_its_signal(script: Script, registry: outlive.Registry) -> None:
+    """The kernel ends it by no signal that has its default effect."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this machine makes no namespaces")
+    code = f"import os, time, outlive\nwith outlive.run('it'):\n    assert os.getpid() == 1\n    {READY}; time.sleep(60)\n"
+    pipe = subprocess.PIPE
+    words = [*unshare, sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=pipe, text=True, preexec_fn=with_default_signals) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        first = until(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        assert isinstance(first, list)
+        os.kill(int(first[0]), signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert recorded(registry) == ("interrupted", None, int(signal.SIGTERM))
 
 
 def test_timeout_raises_and_is_recorded(script: Script, registry: outlive.Registry) -> None:

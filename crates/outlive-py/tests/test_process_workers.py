@@ -23,6 +23,12 @@ WORKER = """
             run.check()
             time.sleep(0.05)
 
+    @outlive.handler("hold_once")
+    def hold_once(run):
+        if run.attempt == 1:
+            hold(run)
+        return os.getpid()
+
     @outlive.handler("crash")
     def crash(run):
         os._exit(9)
@@ -77,11 +83,15 @@ def test_queued_runs_are_done_by_other_processes(script: Script, registry: outli
 
 
 def test_killed_process_is_replaced_and_its_run_retried(script: Script, registry: outlive.Registry) -> None:
-    held = registry.enqueue("hold")
+    held, retried = registry.enqueue("hold"), registry.enqueue("hold_once", max_attempts=2)
     process, _ = started(script)
-    pid = holder(registry, held)
-    os.kill(pid, signal.SIGKILL)
+    pid, other = holder(registry, held), holder(registry, retried)
+    for each in (pid, other):
+        os.kill(each, signal.SIGKILL)
     until(lambda: registry.find(held.id).state == "dead")
+    view = registry.wait(retried, "60s")
+    assert (view.state, view.attempt) == ("succeeded", 2), view.raw
+    assert view.result not in (pid, other)
     queued = [registry.enqueue("square", n) for n in range(4)]
     assert {registry.wait(each, "60s").state for each in queued} == {"succeeded"}
     err = stopped(process)

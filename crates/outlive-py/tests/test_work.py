@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 
 import outlive
@@ -63,10 +64,15 @@ def test_unique_key_makes_one_run(registry: outlive.Registry) -> None:
 def test_worker_that_stops_interrupts_what_is_left(registry: outlive.Registry) -> None:
     begun = threading.Event()
     held = threading.Event()
+    found: list[str] = []
 
     def long(run: outlive.OwnedRun) -> None:
         begun.set()
         held.wait(20)
+        try:
+            run.check()
+        except outlive.WorkerEnds as ends:
+            found.append(ends.code)
 
     queued = registry.enqueue("long")
     worker = outlive.Worker({"long": long}, registry=registry, grace=0.1).start()
@@ -74,23 +80,117 @@ def test_worker_that_stops_interrupts_what_is_left(registry: outlive.Registry) -
     worker.stop()
     assert registry.find(queued.id).state == "interrupted"
     held.set()
+    assert until(lambda: found == ["worker_ends"])
 
 
-def test_run_of_a_killed_worker_is_seen_dead(script: Script, registry: outlive.Registry) -> None:
-    queued = registry.enqueue("work", max_attempts=3)
+@pytest.mark.parametrize("way", ["check", "on_stop", "wait_for_stop"])
+def test_handlers_learn_that_their_worker_stops(registry: outlive.Registry, way: str) -> None:
+    begun = threading.Event()
+
+    def long(run: outlive.OwnedRun) -> None:
+        asked = threading.Event()
+        if way == "on_stop":
+            run.on_stop(lambda stop: asked.set() if stop.kind == "worker_ends" else None)
+        begun.set()
+        if way == "wait_for_stop":
+            stop = run.wait_for_stop("30s")
+            assert stop is not None and stop.kind == "worker_ends"
+        elif way == "on_stop":
+            assert asked.wait(30)
+        while way == "check":
+            run.check()
+            time.sleep(0.01)
+        run.save("saved in time")
+        run.interrupt("said by its handler")
+
+    queued = registry.enqueue("long")
+    worker = outlive.Worker({"long": long}, registry=registry, grace=0.1).start()
+    assert begun.wait(20)
+    worker.stop()
+    view = registry.find(queued.id)
+    assert view.state == "interrupted", view.raw
+    assert view.checkpoint == (None if way == "check" else "saved in time")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_lets_handlers_work_for_the_grace(script: Script, registry: outlive.Registry, number: int) -> None:
+    queued = registry.enqueue("work")
     process = script.start(
         """
         @outlive.handler("work")
         def work(run):
             print("ready", flush=True)
-            time.sleep(60)
-        outlive.Worker().run()
+            assert worker._stopping.wait(60)
+            return "done in time"
+        worker = outlive.Worker(grace=60)
+        worker.run()
         """
     )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -number, err
+    view = registry.find(queued.id)
+    assert (view.state, view.result) == ("succeeded", "done in time"), err
+
+
+KILLED = """
+    @outlive.handler("work")
+    def work(run):
+        print("ready", flush=True)
+        time.sleep(60)
+    outlive.Worker().run()
+    """
+
+
+def test_run_of_a_killed_worker_is_seen_dead(script: Script, registry: outlive.Registry) -> None:
+    queued = registry.enqueue("work")
+    process = script.start(KILLED)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert until(lambda: registry.find(queued.id).state == "dead")
+
+
+def test_run_of_a_killed_worker_is_retried_while_another_is_busy(
+    script: Script, registry: outlive.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queued = registry.enqueue("work", max_attempts=3)
+    process = script.start(KILLED)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    monkeypatch.setattr("outlive._work._REAP_EVERY", 0.05)
+    goes = threading.Event()
+    busy = registry.enqueue("busy")
+    handlers = {"busy": lambda run: goes.wait(60), "work": lambda run: run.attempt}
+    with outlive.Worker({"busy": handlers["busy"]}, registry=registry):
+        until(lambda: registry.find(busy.id).state == "running")
+        until(lambda: registry.find(queued.id).state == "pending")
+        with outlive.Worker({"work": handlers["work"]}, registry=registry):
+            view = registry.wait(queued, "60s")
+        goes.set()
+        registry.wait(busy, "60s")
+    assert (view.state, view.result) == ("succeeded", 2)
+
+
+def test_run_that_a_shutdown_interrupts_is_retried(registry: outlive.Registry) -> None:
+    queued = registry.enqueue("work", max_attempts=2)
+    begun = threading.Event()
+
+    def work(run: outlive.OwnedRun) -> int:
+        begun.set()
+        while run.attempt == 1:
+            run.check()
+            time.sleep(0.01)
+        return run.attempt
+
+    worker = outlive.Worker({"work": work}, registry=registry, grace=0).start()
+    assert begun.wait(20)
+    worker.stop()
+    assert registry.find(queued.id).state == "pending"
+    with outlive.Worker({"work": work}, registry=registry):
+        assert registry.wait(queued, "60s").result == 2
 
 
 def test_worker_is_stopped_with_its_process(script: Script, registry: outlive.Registry) -> None:

@@ -41,6 +41,7 @@ from .errors import (
     Unavailable,
     UnknownOutcome,
     Untrusted,
+    WorkerEnds,
 )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "UnknownOutcome",
     "Untrusted",
     "Worker",
+    "WorkerEnds",
     "__version__",
     "attach",
     "current",

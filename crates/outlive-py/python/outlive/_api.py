@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import Token
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _lifecycle, _outlive
-from ._attached import AttachedRun, inside
-from ._inputs import Artifacts, Duration, Keys, keys_of, labels_of, output_of, own_command, seconds
+from ._attached import AttachedRun, inside, takes_block
+from ._decorated import decorated, name_of
+from ._inputs import (
+    Artifacts,
+    Duration,
+    Keys,
+    ResumeOn,
+    keys_of,
+    labels_of,
+    output_of,
+    own_command,
+    resume_on_of,
+    seconds,
+)
 from ._owned import OwnedRun
 from ._registry import Registry, opened
-from ._runs import Run
+from ._runs import Run, finish
 from ._views import RunRef, RunView
-from .errors import Error, Invalid
+from .errors import Error, Invalid, hinted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,11 +36,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._inputs import Options
+    from .aio import Watched
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-
-_COROUTINE = 0x80
 
 
 class run:
@@ -41,7 +52,8 @@ class run:
     True
     True
 
-    As a decorator it makes a run of each call, of coroutine functions too:
+    As a decorator it makes a run of each call, of coroutine functions too; of a generator's call from its first item to its
+    last:
 
     >>> @run("report", registry="memory:")
     ... def report() -> int:
@@ -50,15 +62,28 @@ class run:
     7
 
     The registry is the one that the command `outlive` finds from here. Inside `outlive run -- python x.py` the block
-    belongs to that run, and no other is made.
+    belongs to that run, and no other is made, unless another registry is given. After `outlive resume` the block belongs
+    to the resumed run that has its name and kind; other blocks make runs of their own, as they did before.
 
-    `resume="auto"` keeps the command line of this program, so that `outlive resume` and a supervisor can start it again
-    with the checkpoint that it left. `resume=True` also continues the newest run of this name here and now, where that is
-    dead or interrupted. `resume=False` does neither.
+    `resume="auto"` keeps the command line of this program, so that `outlive resume` can start it again with the checkpoint
+    that it left. `resume=True` also continues the newest run of this name here and now, where that is dead or interrupted.
+    `resume=False` does neither.
+
+    With `resume_on=["crash"]` a supervisor starts the command line again by itself where the process died, with
+    "interrupt" also after a shutdown, and with "failure" after a failure, until `max_attempts` attempts have failed. A run
+    with `resume_on="never"` is resumed only by its name.
 
     Without `strict` a registry that is away is warned of; the work continues, and is recorded later. A run with keys is
-    never begun without them.
+    never begun without them, and one with `resume=True` not without the registry: its checkpoint would be missed.
     """
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, name: str | Callable[..., Any] | None = None, **options: Any) -> Any:
+            if callable(name):
+                # It is used without parentheses, as `@outlive.run`. What it decorates stays a function.
+                return cls(**options)(name)
+            return super().__new__(cls)
 
     def __init__(
         self,
@@ -72,6 +97,7 @@ class run:
         timeout: Duration | None = None,
         stall_after: Duration | None = None,
         max_attempts: int | None = None,
+        resume_on: ResumeOn | None = None,
         key: Keys = (),
         artifacts: str | Artifacts | None = None,
         traceparent: str | None = None,
@@ -79,10 +105,6 @@ class run:
         strict: bool = False,
         signals: bool = True,
     ) -> None:
-        self._function = None if name is None or isinstance(name, str) else name
-        if self._function is not None:
-            functools.update_wrapper(self, self._function)
-            name = self._function.__name__
         if resume not in (True, False, "auto"):
             raise Invalid(f"`resume` is {resume!r}", hint='give True, False or "auto"')
         self._registry, self._strict, self._signals, self._resume = registry, strict, signals, resume
@@ -96,26 +118,43 @@ class run:
             "timeout": seconds(timeout),
             "stall_after": seconds(stall_after),
             "max_attempts": max_attempts,
+            "resume_on": resume_on_of(resume_on),
             "output": output_of(artifacts),
             "traceparent": traceparent,
         }
         self._run: Run | None = None
         self._before: Token[Run | None] | None = None
+        self._watched: Watched | None = None
 
     def _start(self) -> Run:
+        return self._attach() or self._own()
+
+    def _attach(self) -> Run | None:
+        """The run that this process belongs to, where it is the block's."""
         belongs = inside()
-        if belongs is not None and self._registry is None:
-            return AttachedRun(opened(None), *belongs, strict=self._strict)
+        if belongs is None or not is_own_registry(self._registry):
+            return None
+        is_block = takes_block(self._spec["name"], self._spec["kind"])
+        if is_block is False:
+            return None
+        return AttachedRun(opened(None), *belongs, strict=self._strict, is_block=is_block is True)
+
+    def _own(self) -> OwnedRun:
+        """A run of this process's own."""
         if self._signals:
             _lifecycle.handle_signals()
-        return OwnedRun(self._make, self._strict or bool(self._spec["keys"]))
+        strict = self._strict or bool(self._spec["keys"])
+        return OwnedRun(self._make, strict, needs_registry=self._resume is True)
 
     def _make(self) -> tuple[Registry, _outlive.Handle]:
-        registry = opened(self._registry)
+        with hinted("`help(outlive.run)` says what each option takes"):
+            return self._made(opened(self._registry))
+
+    def _made(self, registry: Registry) -> tuple[Registry, _outlive.Handle]:
         earlier = self._earlier(registry) if self._resume is True else None
         if earlier is not None:
             return registry, registry._native.resume(earlier.id)
-        command = own_command() if self._resume else None
+        command = own_command(self._spec["name"], self._spec["kind"]) if self._resume else None
         return registry, registry._native.start(json.dumps(self._spec), command)
 
     def _earlier(self, registry: Registry) -> RunView | None:
@@ -134,71 +173,61 @@ class run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ended = self._leave()
+        if ended is not None:
+            finish(ended, error)
+
+    def _leave(self) -> Run | None:
         ended, self._run = self._run, None
         if self._before is not None:
             _lifecycle.current_run.reset(self._before)
             self._before = None
-        if ended is not None:
-            finish(ended, error)
+        return ended
 
     async def __aenter__(self) -> Run:
-        from .aio import entered
+        from .aio import Watched
 
-        self._run, self._before = await entered(self._start)
+        if self._run is not None:
+            raise Invalid("this block is being executed", hint="call `outlive.run(...)` for each run")
+        self._watched = await Watched.begin(self._start, self._signals)
+        self._run = self._watched.run
+        self._before = _lifecycle.current_run.set(self._run)
         return self._run
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from .aio import left
-
-        ended, self._run = self._run, None
-        if self._before is not None:
-            _lifecycle.current_run.reset(self._before)
-            self._before = None
-        if ended is not None:
-            await left(ended, error)
+        watched, self._watched = self._watched, None
+        self._leave()
+        if watched is not None:
+            await watched.end(error)
 
     def _again(self, function: Callable[..., Any]) -> run:
         again = object.__new__(run)
-        again.__dict__.update(self.__dict__, _run=None, _before=None, _function=None)
-        again._spec = {**self._spec, "name": self._spec["name"] or function.__name__}
+        again.__dict__.update(self.__dict__, _run=None, _before=None, _watched=None)
+        again._spec = {**self._spec, "name": self._spec["name"] or name_of(function)}
         return again
 
     @overload
     def __call__(self, function: F, /) -> F: ...
     @overload
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._function is not None:
-            # It was used without parentheses: `@outlive.run`.
-            return self._wrap(self._function)(*args, **kwargs)
-        if len(args) == 1 and not kwargs and callable(args[0]):
-            return self._wrap(args[0])
-        raise Invalid("`outlive.run(...)` is called with a function alone", hint="use it in `with`, or as a decorator")
-
-    def _wrap(self, function: F) -> F:
-        if getattr(getattr(function, "__code__", None), "co_flags", 0) & _COROUTINE:
-
-            @functools.wraps(function)
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
-                async with self._again(function):
-                    return await function(*args, **kwargs)
-
-            return awaited  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            with self._again(function):
-                return function(*args, **kwargs)
-
-        return called  # type: ignore[return-value]
+    def __call__(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not callable(function) or args or kwargs:
+            raise Invalid("`outlive.run(...)` is called with a function alone", hint="use it in `with`, or as a decorator")
+        return decorated(function, self._again)
 
 
-def finish(ended: Run, error: BaseException | None) -> None:
-    """Records how a block ended, unless its code has said so itself. In a forked child nothing is recorded."""
-    if os.getpid() == ended._pid and not (isinstance(ended, OwnedRun) and ended.is_over):
-        ended._end_with(error)
+def is_own_registry(registry: str | Registry | None) -> bool:
+    """Whether a registry is the one that the run of this process is in, as its environment says."""
+    own = os.environ.get(_outlive.REGISTRY_VARIABLE)
+    given = registry.url if isinstance(registry, Registry) else registry
+    if given is None or given == own:
+        return True
+    scheme = "sqlite:"
+    if own is None or not (given.startswith(scheme) and own.startswith(scheme)):
+        return False
+    return os.path.realpath(given[len(scheme) :]) == os.path.realpath(own[len(scheme) :])
 
 
 def start(name: str | None = None, **options: Unpack[Options]) -> Run:
@@ -226,7 +255,10 @@ _attached: dict[tuple[object, ...], AttachedRun] = {}
 def current() -> Run | None:
     """The run of this context; else the only run of this process; else the one that the environment names."""
     found = _lifecycle.current_run.get() or _lifecycle.only()
-    for fallback in _lifecycle.fallbacks:
+    if found is None and "distributed.worker" in sys.modules:
+        # A task of Dask knows its run, whether or not its code has imported that module.
+        from . import dask as _
+    for fallback in list(_lifecycle.fallbacks):
         found = found or fallback()
     if found is not None:
         return found

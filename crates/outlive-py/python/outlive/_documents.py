@@ -61,5 +61,6 @@ def read_as(wanted: Any, value: Any) -> Any:
         if _is_dataclass(wanted):
             return wanted(**value)
     except (TypeError, ValueError) as error:
-        raise Invalid(f"the input cannot be read as {getattr(wanted, '__name__', wanted)}: {error}") from error
+        hint = "enqueue the run again with an input that its handler takes"
+        raise Invalid(f"the input cannot be read as {getattr(wanted, '__name__', wanted)}: {error}", hint=hint) from error
     return value

@@ -8,9 +8,11 @@ import sys
 from typing import NamedTuple
 
 from ._views import Stop
-from .errors import Cancelled, LeaseOver, Lost, Stopped, TimedOut
+from .errors import Cancelled, LeaseOver, Lost, Stopped, TimedOut, WorkerEnds
 
 _LONGEST = 3_000
+#: Why a run is interrupted that its worker did not wait for any longer.
+WORKER_ENDS = "its worker was asked to end"
 
 
 class Ending(NamedTuple):
@@ -59,6 +61,8 @@ def _stopped(error: Stopped) -> Ending:
         return Ending("failed", "timeout", "it ran for longer than its timeout")
     if isinstance(error, LeaseOver):
         return Ending("interrupted", message="its registry could not be reached")
+    if isinstance(error, WorkerEnds):
+        return Ending("interrupted", message=WORKER_ENDS)
     return Ending("lost" if isinstance(error, Lost) else "interrupted", message=str(error))
 
 

@@ -91,6 +91,18 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     for run in list(_open.values()):
         run._end_quietly("interrupted", message=f"signal {number}", signal=number)
     os.kill(os.getpid(), number)
+    # The first process of a container is not ended by a signal that it does not handle. Its runs are over.
+    os._exit(128 + number)
+
+
+def end_by(number: int) -> None:
+    """Ends the process by a signal whose handler was replaced for a while."""
+    _on_signal(number, None)
+
+
+def takes_signal(number: int) -> bool:
+    """Whether the effect of a signal is the default one, or what is recorded before it."""
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _on_signal)
 
 
 def _chain_excepthook() -> None:

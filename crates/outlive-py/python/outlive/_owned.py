@@ -16,12 +16,16 @@ from ._inputs import Duration, dumped, seconds
 from ._lifecycle import log
 from ._runs import Run, wait_readable
 from ._views import Stop
-from .errors import Error, ForkedRun, Invalid
+from .errors import Error, ForkedRun, Invalid, Lost
 
 if TYPE_CHECKING:
     from ._registry import Registry
 
 _LONGEST_PAUSE = 30.0
+
+#: How many reports wait for a registry that is away, at most.
+_MOST_UNSENT = 1_000
+_NEEDS_REGISTRY = 'with `resume=True` the work begins only when the registry says where; `resume="auto"` begins without'
 
 #: Opens the registry and makes the run.
 Make = Callable[[], "tuple[Registry, _outlive.Handle]"]
@@ -30,18 +34,26 @@ Make = Callable[[], "tuple[Registry, _outlive.Handle]"]
 class OwnedRun(Run):
     """A run that this process owns. Without `strict` it continues while the registry is away, and is recorded later."""
 
-    def __init__(self, make: Make, strict: bool) -> None:
+    def __init__(self, make: Make, strict: bool, needs_registry: bool = False) -> None:
         super().__init__(None, "", strict)
         self._make = make
         self._handle: _outlive.Handle | None = None
         self._over = threading.Event()
         self._turn = threading.RLock()
+        #: Reports that are to be sent with the next, and the checkpoint among them.
+        self._unsent: list[str] = []
+        self._unsent_turn = threading.RLock()
         self._unsaved: str | None = None
+        self._asked: Stop | None = None
         self._last: dict[str, Any] = {}
         try:
             self._hold(*make())
         except Error as error:
-            if strict or not (error.passing or error.code in ("denied", "unavailable", "forbidden", "unauthorised")):
+            may_begin = error.passing or error.code in ("denied", "unavailable", "forbidden", "unauthorised")
+            if needs_registry and may_begin and not strict:
+                # Begun without its checkpoint it would do again what is done, and overwrite the checkpoint with less.
+                error.add_hint(_NEEDS_REGISTRY if error.hint is None else f"{error.hint}; {_NEEDS_REGISTRY}")
+            if strict or needs_registry or not may_begin:
                 raise
             self._tell(f"the run is not recorded yet, and continues: {error}")
             threading.Thread(target=self._keep_trying, name="outlive-start", daemon=True).start()
@@ -71,7 +83,7 @@ class OwnedRun(Run):
                 self._hold(*self._make())
                 if self._last:
                     self.progress(**self._last)
-                self._flush_unsaved()
+                self._send_unsent(self._held())
             except Error as error:
                 log.debug("outlive: the run is not recorded yet: %s", error)
             finally:
@@ -94,17 +106,23 @@ class OwnedRun(Run):
 
     @property
     def stop_requested(self) -> Stop | None:
-        if self._handle is None:
-            return None
-        stop = self._handle.stop()
-        return None if stop is None else Stop(*stop)
+        handle = self._handle
+        stop = None if handle is None else handle.stop()
+        return self._asked if stop is None else Stop(*stop)
+
+    def ask_to_stop(self, stop: Stop) -> None:
+        """Asks the work to stop for a reason of this process's own."""
+        self._asked = stop
+        if self._handle is not None:
+            self._handle.announce()
 
     def check(self) -> None:
         handle = self._handle
-        if handle is not None:
-            stop = handle.stop()
-            if stop is not None:
-                self._raise(Stop(*stop))
+        stop = None if handle is None else handle.stop()
+        if stop is not None:
+            self._raise(Stop(*stop))
+        if self._asked is not None:
+            self._raise(self._asked)
 
     def progress(
         self,
@@ -131,8 +149,9 @@ class OwnedRun(Run):
         handle = self._handle
         try:
             if handle is not None:
+                # A checkpoint that is not sent yet is replaced by this one.
+                self._send_unsent(handle, keeps_checkpoint)
                 handle.report(report)
-                self._unsaved = None if keeps_checkpoint else self._unsaved
                 return True
             reason: Error | str = "the registry has not been reached yet"
         except ForkedRun:
@@ -141,14 +160,38 @@ class OwnedRun(Run):
             if self._strict or not error.passing:
                 raise
             reason = error
-        if keeps_checkpoint:
-            self._unsaved = report
+        self._keep(report, keeps_checkpoint)
         log.warning("outlive: not recorded yet: %s", reason)
         return False
 
-    def _flush_unsaved(self) -> None:
-        if self._unsaved is not None and self._handle is not None:
-            self._handle.report(self._unsaved)
+    def _keep(self, report: str, keeps_checkpoint: bool) -> None:
+        """Keeps a report until the registry can be reached. Of checkpoints the last is kept, and of progress none: the
+        library has the last."""
+        with self._unsent_turn:
+            if keeps_checkpoint:
+                self._unsaved = report
+            elif report == "{}":
+                pass
+            elif len(self._unsent) < _MOST_UNSENT:
+                self._unsent.append(report)
+            else:
+                log.warning("outlive: more than %d reports wait, so it is not recorded: %s", _MOST_UNSENT, report)
+
+    def _send_unsent(self, handle: _outlive.Handle, is_replaced: bool = False) -> None:
+        """Sends what is kept, in its order. What fails stays kept."""
+        if not self._unsent and self._unsaved is None:
+            return
+        with self._unsent_turn:
+            while self._unsent:
+                try:
+                    handle.report(self._unsent[0])
+                except Error as error:
+                    if error.passing:
+                        raise
+                    log.warning("outlive: never recorded: %s: %s", self._unsent[0], error)
+                del self._unsent[0]
+            if self._unsaved is not None and not is_replaced:
+                handle.report(self._unsaved)
             self._unsaved = None
 
     def _end(self, ending: Ending) -> str:
@@ -158,12 +201,26 @@ class OwnedRun(Run):
             self._try_last()
         with self._turn:
             handle = self._held()
+            self._send_before_end(handle)
             try:
                 how, error_type, message, signal, code, result = ending
                 return handle.end(how, error_type, message, signal, code, self._unsaved, result)
             finally:
                 if handle.is_ended:
                     self._close()
+
+    def _send_before_end(self, handle: _outlive.Handle) -> None:
+        """The checkpoint is written with the end; what else is kept goes before it, where the registry can be reached."""
+        if self._unsent:
+            unsaved, self._unsaved = self._unsaved, None
+            _outlive.limit_calls(True)
+            try:
+                self._send_unsent(handle)
+            except (Error, Lost) as error:
+                log.warning("outlive: %d reports of run %s are not on record: %s", len(self._unsent), self.id, error)
+            finally:
+                _outlive.limit_calls(False)
+                self._unsaved = unsaved
 
     def _try_last(self) -> None:
         """Makes a run that ends before its registry was reached, within seconds."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _outlive
 from ._inputs import Duration, seconds
 from ._views import Event, RunView, _time
-from .errors import Invalid
+from .errors import Invalid, hinted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,12 +38,8 @@ class Registry:
     """
 
     def __init__(self, url: str | None = None, *, create: bool = True) -> None:
-        try:
+        with hinted("`outlive.Registry(url)` takes what `--registry` of the command takes; `outlive doctor` checks it"):
             self._native = _outlive.Registry.open(url, create)
-        except Invalid as error:
-            if error.hint is None:
-                error.add_hint("`outlive.Registry(url)` takes what `--registry` of the command takes; `outlive doctor` checks it")
-            raise
 
     @classmethod
     def open(cls, url: str | None = None, *, create: bool = True) -> Registry:
@@ -94,13 +90,14 @@ class Registry:
         return RunView._read(self._native.cancel(self._id(run), reason, seconds(grace)))
 
     def wait(self, run: str | RunView, timeout: Duration | None = None) -> RunView:
-        """Waits until a run is over, or for as long as `timeout`. Answers with the run as it stands then."""
+        """Waits until a run is over or parked, or for as long as `timeout`. Answers with the run as it stands then. A run
+        that will be retried is waited for."""
         id, limit = self._id(run), seconds(timeout)
         deadline, pause = None if limit is None else time.monotonic() + limit, 0.02
         while True:
             view = self.find(id)
             left = None if deadline is None else deadline - time.monotonic()
-            if view.is_over or (left is not None and left <= 0):
+            if view.is_over or view.is_parked or (left is not None and left <= 0):
                 return view
             time.sleep(pause if left is None else min(pause, left))
             pause = min(pause * 1.5, 1.0)
@@ -108,6 +105,40 @@ class Registry:
     def reap(self) -> list[str]:
         """Marks runs whose owner is gone as dead. Answers with their ids."""
         return self._native.reap()
+
+    def resume(self, run: str | RunView) -> Run:
+        """Continues a run that is dead, interrupted or suspended: its next attempt is this process's, to be ended with
+        `succeed` or `fail`. A suspended run of the queue is its worker's instead: `wake` it.
+
+        >>> registry = Registry("memory:")
+        >>> registry.start("nightly").interrupt("a shutdown")
+        'now'
+        >>> run = registry.resume("nightly")
+        >>> run.attempt, run.succeed()
+        (2, 'now')
+        """
+        from ._owned import OwnedRun
+
+        found = self.find(run if isinstance(run, str) else run.id)
+        make = self._native.wake if found.state == "suspended" else self._native.resume
+        return OwnedRun(lambda: (self, make(found.id)), strict=True)
+
+    def wake(self, run: str | RunView) -> RunView:
+        """Has a worker continue a run of the queue that its handler has suspended."""
+        id = self._id(run)
+        with hinted("`registry.resume(run)` continues a run that was not queued, in this process"):
+            self._native.wake_queued(id)
+        return self.find(id)
+
+    def sweep(self, *, dry_run: bool = True) -> dict[str, Any]:
+        """Deletes artifacts that no run needs, or says what it would delete, as `outlive sweep --json` does. What is spared
+        is what `[sweep]` of `$OUTLIVE_HOME/config.toml` says; nothing is deleted unless `dry_run` is false.
+
+        >>> Registry("memory:").sweep()["swept"]
+        []
+        """
+        report: dict[str, Any] = json.loads(self._native.sweep(dry_run))
+        return report
 
     def archive(self, run: str | RunView) -> None:
         """Hides an ended run."""
@@ -138,7 +169,7 @@ class Registry:
 
     def __reduce__(self) -> tuple[type[Registry], tuple[str]]:
         if self.url == "memory:":
-            raise Invalid("a registry in memory ends with its process, so it cannot be pickled")
+            raise Invalid("a registry in memory ends with its process, so it cannot be pickled", hint="open `sqlite:PATH`")
         return (Registry, (self.url,))
 
     def __str__(self) -> str:
@@ -166,7 +197,8 @@ class Registry:
         wanted["labels"] = dict(labels or {})
         query, after = json.dumps({key: value for key, value in wanted.items() if value is not None}), None
         while True:
-            page, after = self._native.list(query, _PAGE, after)
+            with hinted("`help(outlive.Registry.list)` says what each filter takes"):
+                page, after = self._native.list(query, _PAGE, after)
             yield from (RunView(seen) for seen in json.loads(page))
             if after is None:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import threading
@@ -12,16 +13,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _outlive
 from ._endings import Ending, ending_of
-from ._inputs import Duration, dumped
+from ._inputs import BLOCK_VARIABLE, Duration, dumped
 from ._lifecycle import log
 from ._views import RunRef, RunView, Stop
-from .errors import Cancelled, Error, ForkedRun, Invalid, LeaseOver, Lost, Refused, Stopped, TimedOut
+from .errors import Cancelled, Error, ForkedRun, Invalid, LeaseOver, Lost, Refused, Stopped, TimedOut, WorkerEnds
 
 if TYPE_CHECKING:
     from ._registry import Registry
     from ._steps import Step
 
-_STOPS: dict[str, type[Stopped]] = {"lost": Lost, "timed_out": TimedOut, "lease_over": LeaseOver}
+_STOPS: dict[str, type[Stopped]] = {
+    "lost": Lost,
+    "timed_out": TimedOut,
+    "lease_over": LeaseOver,
+    "worker_ends": WorkerEnds,
+}
 
 
 class Run(ABC):
@@ -126,9 +132,12 @@ class Run(ABC):
     def _raise(self, stop: Stop) -> NoReturn:
         if os.getpid() != self._pid:
             raise ForkedRun(f"run `{self.id}` is of process {self._pid}, and this process is a fork of that one")
+        raise self._stopped_by(stop)
+
+    def _stopped_by(self, stop: Stop) -> Stopped:
         if stop.kind == "cancelled":
-            raise Cancelled(stop.by, stop.reason)
-        raise _STOPS.get(stop.kind, Stopped)(f"run `{self.id}`: {stop.kind.replace('_', ' ')}")
+            return Cancelled(stop.by, stop.reason)
+        return _STOPS.get(stop.kind, Stopped)(f"run `{self.id}`: {stop.kind.replace('_', ' ')}")
 
     @property
     @abstractmethod
@@ -147,6 +156,11 @@ class Run(ABC):
     ) -> None:
         """Says how far the work is. Takes microseconds; the last value is written, at most once a second."""
 
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether its end was said here."""
+
     @abstractmethod
     def _report(self, report: str, keeps_checkpoint: bool = False) -> bool:
         ...
@@ -161,9 +175,12 @@ class Run(ABC):
 
     def fail(self, error: BaseException | str, message: str | None = None) -> str:
         """The work failed, with an exception or an error type and a message."""
+        return self._end(self._failure(error, message))
+
+    def _failure(self, error: BaseException | str, message: str | None) -> Ending:
         if isinstance(error, BaseException):
-            return self._end(ending_of(error, self.stop_requested)._replace(how="failed"))
-        return self._end(Ending("failed", error, message or error))
+            return ending_of(error, self.stop_requested)._replace(how="failed")
+        return Ending("failed", error, message or error)
 
     def interrupt(self, reason: str) -> str:
         """The work was asked to stop, by a signal or a shutdown. It can be resumed."""
@@ -197,6 +214,8 @@ class Run(ABC):
         """The environment with which a child process belongs to this run: `outlive.current()` works there."""
         names = (_outlive.RUN_VARIABLE, _outlive.EPOCH_VARIABLE, _outlive.ATTEMPT_VARIABLE, _outlive.REGISTRY_VARIABLE)
         env = dict(zip(names, (self.id, str(self.epoch), str(self.attempt), self.registry.url), strict=True))
+        # Every block of the child belongs to the run, also where this process was resumed with one of its own.
+        env[BLOCK_VARIABLE] = ""
         return env | ({_outlive.TRACE_VARIABLE: self.traceparent} if self.traceparent else {})
 
     def view(self) -> RunView:
@@ -238,6 +257,15 @@ class Run(ABC):
         return self.view()._repr_html_()
 
 
+def finish(ended: Run, error: BaseException | None) -> None:
+    """Records how a block ended, unless its code has said so itself. In a forked child nothing is recorded."""
+    if os.getpid() == ended._pid and not ended.is_over:
+        ended._end_with(error)
+
+
 def wait_readable(descriptor: int, timeout: float | None) -> bool:
     """Waits without the interpreter's lock, and lets signals of the program be handled."""
-    return bool(select.select([descriptor], [], [], timeout)[0])
+    # `select` takes no descriptor from 1024 on.
+    polled = select.poll()
+    polled.register(descriptor, select.POLLIN)
+    return bool(polled.poll(None if timeout is None else math.ceil(timeout * 1000)))

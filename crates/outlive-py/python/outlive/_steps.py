@@ -48,27 +48,40 @@ class Step:
     def set(self, value: Any) -> Any:
         """Says what the step returned: any JSON, up to 1 MiB. Kept when the block ends. Answers with it."""
         if self.done:
-            raise Invalid(f"the step `{self.name}` is done: an earlier attempt returned its value")
+            hint = "do the work only `if not step.done`, and use `step.value`"
+            raise Invalid(f"the step `{self.name}` is done: an earlier attempt returned its value", hint=hint)
         dumped(value, "result of the step")
         self.value = value
         return value
 
     def __enter__(self) -> Step:
+        self._begin()
+        self._enter()
+        return self
+
+    def _begin(self) -> None:
         native = self._run.registry._native
-        parent = current_step.get()
-        begun = native.begin_step(self._run.id, self._run.epoch, self.name, self._inputs, parent)
+        begun = native.begin_step(self._run.id, self._run.epoch, self.name, self._inputs, current_step.get())
         if isinstance(begun, str):
             self.done, self.value = True, json.loads(begun)
         else:
             self._handle = begun
-            self._within = current_step.set(begun.id)
-        return self
+
+    def _enter(self) -> None:
+        if self._handle is not None:
+            self._within = current_step.set(self._handle.id)
+
+    def _leave(self) -> None:
+        if self._within is not None:
+            current_step.reset(self._within)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._within is not None:
-            current_step.reset(self._within)
+        self._leave()
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
         if self._handle is None:
             return
         if error is None:

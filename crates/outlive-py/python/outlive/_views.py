@@ -6,9 +6,6 @@ import json
 from datetime import datetime
 from typing import Any, NamedTuple
 
-#: The states in which a run is over.
-ENDED = frozenset({"succeeded", "failed", "cancelled", "interrupted", "dead"})
-
 
 def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
@@ -44,7 +41,7 @@ class Event(NamedTuple):
 class Stop(NamedTuple):
     """Why the work should stop."""
 
-    #: `cancelled`, `lost`, `timed_out` or `lease_over`.
+    #: `cancelled`, `lost`, `timed_out`, `lease_over`, or in a handler `worker_ends`.
     kind: str
     by: str | None = None
     reason: str | None = None
@@ -56,7 +53,7 @@ class RunView:
     The fields that are used most are attributes; `raw` has everything that is on record.
     """
 
-    __slots__ = ("health", "leftovers", "raw", "reason", "state")
+    __slots__ = ("health", "is_over", "is_parked", "leftovers", "raw", "reason", "state")
 
     def __init__(self, seen: dict[str, Any]) -> None:
         self.raw: dict[str, Any] = seen["record"]
@@ -65,6 +62,10 @@ class RunView:
         #: How it does, if it runs: `healthy`, `late`, `stalled`, `overdue`, `unresponsive` or `orphaned`.
         self.health: str | None = seen["health"]
         self.reason: str | None = seen["reason"]
+        #: Whether it has ended. A run whose owner is gone, and that is retried once a worker has seen that, has not.
+        self.is_over: bool = seen["is_over"]
+        #: Whether it waits for a person to unpark it, because its owners kept dying.
+        self.is_parked: bool = seen["is_parked"]
         #: Pids of processes that live on although the owner is gone.
         self.leftovers: tuple[int, ...] = tuple(seen["leftovers"])
 
@@ -151,10 +152,6 @@ class RunView:
     @property
     def signal(self) -> int | None:
         return self._outcome().get("signal")
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in ENDED
 
     def __repr__(self) -> str:
         return f"<RunView {self.name or self.kind!r} {self.id} {self.state}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,15 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _lifecycle, _outlive
 from ._documents import input_type, plain, read_as
+from ._endings import WORKER_ENDS
 from ._inputs import Duration, Keys, dumped, keys_of, labels_of, seconds
 from ._lifecycle import log
 from ._owned import OwnedRun
 from ._registry import Registry, opened
-from ._views import RunView
-from .errors import Error, Invalid
+from ._views import RunView, Stop
+from .errors import Error, Invalid, hinted
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from ._processes import Processes
 
@@ -28,6 +30,8 @@ F = TypeVar("F", bound=Handler)
 
 _handlers: dict[str, Handler] = {}
 _SHORTEST, _LONGEST, _REAP_EVERY = 0.05, 1.0, 10.0
+#: How long a handler has that is asked to stop after the grace of its worker, in seconds.
+_LAST_WORD = 2.0
 
 
 def enqueue(
@@ -49,6 +53,10 @@ def enqueue(
     unique key, that run is the answer. The run belongs to the span of a trace that `traceparent` or else `TRACEPARENT` of the
     environment names; its handler finds that in `run.traceparent`.
 
+    With `max_attempts=N` the run is retried until it succeeds or N attempts have failed; what a worker's death or shutdown
+    ended does not count. The handler may then be called again after a crash: it is idempotent, or continues from its
+    checkpoint. Without it the configuration of the kind says whether a run is retried.
+
     >>> registry = Registry("memory:")
     >>> enqueue("resize", {"path": "a.png"}, registry=registry).input
     {'path': 'a.png'}
@@ -65,7 +73,8 @@ def enqueue(
         "traceparent": traceparent,
     }
     text = dumped(spec | {"input": plain(input)}, "input")
-    id, _ = found._native.enqueue(text)
+    with hinted("`help(outlive.enqueue)` says what each option takes"):
+        id, _ = found._native.enqueue(text)
     return found.find(id)
 
 
@@ -113,12 +122,11 @@ class Worker:
         if not self._handlers:
             raise Invalid("a worker without handlers does nothing", hint='decorate a function with `@outlive.handler("kind")`')
         if slots < 1:
-            raise Invalid(f"a worker with {slots} slots does nothing")
+            raise Invalid(f"a worker with {slots} slots does nothing", hint="give `slots=1` or more")
         self._registry, self._grace = opened(registry), seconds(grace) or 0.0
         self._stopping, self._slots = threading.Event(), slots
         self._held: set[OwnedRun] = set()
         self._threads: list[threading.Thread] = []
-        self._reap_turn = threading.Lock()
         self._processes: Processes | None = None
         if processes is not None:
             from ._processes import Processes, checked
@@ -133,24 +141,34 @@ class Worker:
             self._processes.start()
             return self
         _lifecycle.before_exit.append(self.stop)
-        for number in range(self._slots):
-            thread = threading.Thread(target=self._work, name=f"outlive-slot-{number}", daemon=True)
+        # Slots may all be busy for hours, while other workers die.
+        works = [(self._reap, "outlive-reap"), *((self._work, f"outlive-slot-{n}") for n in range(self._slots))]
+        for work, name in works:
+            thread = threading.Thread(target=work, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
         return self
 
     def stop(self) -> None:
-        """Claims nothing more, waits for handlers for as long as its grace, and interrupts what is left then."""
+        """Claims nothing more, and waits for handlers for as long as its grace. Those that still work are then asked to
+        stop, by `run.check()` and `run.on_stop`, and what is left after two more seconds is interrupted."""
         self._stopping.set()
         if self._processes is not None:
             self._processes.stop()
         if self.stop in _lifecycle.before_exit:
             _lifecycle.before_exit.remove(self.stop)
-        deadline = time.monotonic() + self._grace
+        self._join(self._grace)
+        for run in list(self._held):
+            run.ask_to_stop(Stop("worker_ends"))
+        self._join(_LAST_WORD)
+        for run in list(self._held):
+            log.warning("outlive: run %s is interrupted, and its handler has not returned", run.id)
+            run._end_quietly("interrupted", message=WORKER_ENDS)
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        for run in list(self._held):
-            run._end_quietly("interrupted", message="its worker was asked to end")
 
     @property
     def pids(self) -> list[int]:
@@ -158,23 +176,49 @@ class Worker:
         return [os.getpid()] if self._processes is None else self._processes.pids()
 
     def run(self) -> None:
-        """Works until a signal or `stop` ends it."""
-        _lifecycle.handle_signals()
-        with self:
-            while not self._stopping.wait(1.0):
-                pass
+        """Works until `stop`, or TERM, HUP or Ctrl-C, which has its default effect once the worker has stopped. A second
+        signal has it at once."""
+        asked: list[int] = []
+        replaced: dict[int, Any] = {}
+
+        def restore() -> None:
+            for number, before in replaced.items():
+                signal.signal(number, before)
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            # The main thread may hold the lock of an event that would be set here.
+            asked.append(number)
+            restore()
+
+        if threading.current_thread() is threading.main_thread():
+            _lifecycle.handle_signals()
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                if _lifecycle.takes_signal(number):
+                    replaced[number] = signal.getsignal(number)
+                    signal.signal(number, ask)
+        try:
+            with self:
+                while not asked and not self._stopping.wait(0.2):
+                    pass
+        finally:
+            restore()
+        if signal.SIGINT in asked:
+            raise KeyboardInterrupt
+        if asked:
+            _lifecycle.end_by(asked[0])
+
+    def _reap(self) -> None:
+        while not self._stopping.wait(_REAP_EVERY):
+            try:
+                self._registry.reap()
+            except Error as error:
+                log.warning("outlive: runs of workers that are gone cannot be found: %s", error)
 
     def _work(self) -> None:
-        pause = waited = _SHORTEST
+        pause = _SHORTEST
         while not self._stopping.is_set():
             try:
                 claimed = self._registry._native.claim(set(self._handlers), 1)
-                if waited >= _REAP_EVERY and self._reap_turn.acquire(False):
-                    waited = 0.0
-                    try:
-                        self._registry.reap()
-                    finally:
-                        self._reap_turn.release()
             except Error as error:
                 log.warning("outlive: nothing can be claimed: %s", error)
                 claimed, pause = [], _LONGEST
@@ -183,7 +227,6 @@ class Worker:
             pause = _SHORTEST if claimed else min(pause * 2, _LONGEST)
             if not claimed:
                 self._stopping.wait(pause)
-                waited += pause
 
     def _do(self, handle: _outlive.Handle) -> None:
         run = OwnedRun(lambda: (self._registry, handle), strict=False)

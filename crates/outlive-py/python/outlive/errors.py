@@ -24,6 +24,7 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "Untrusted",
+    "WorkerEnds",
 ]
 
 
@@ -75,6 +76,20 @@ class Invalid(Error):
     """The call makes no sense as it is."""
 
     code = "invalid"
+
+
+class hinted:
+    """A block in which an `Invalid` that the library raised without a hint gets one that means Python."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Invalid) and error.hint is None:
+            error.add_hint(self._hint)
 
 
 class Refused(Error):
@@ -179,6 +194,12 @@ class LeaseOver(Stopped):
     code = "lease_over"
 
 
+class WorkerEnds(Stopped):
+    """The worker that calls the handler was asked to end, and has waited for as long as its grace says."""
+
+    code = "worker_ends"
+
+
 _KINDS: dict[str, type[Error]] = {
     "not_found": NotFound,
     "ambiguous": Ambiguous,
@@ -213,8 +234,10 @@ def from_native(
     if kind == "lost":
         return Lost(message)
     kind_of = _KINDS.get(kind, Error)
-    # The library's hint for a fork names a function of Rust.
-    error = kind_of(message, code=code, hint=ForkedRun.hint if kind == "forked" else hint)
+    if kind == "forked":
+        # The library's hint names a function of Rust.
+        hint = ForkedRun.hint
+    error = kind_of(message, code=code, hint=hint)
     error.passing = passing or error.passing
     if isinstance(error, KeyBusy):
         error.holders = tuple(holders)
