@@ -56,6 +56,21 @@ def test_tasks_belong_to_the_run_of_their_client(client: Any, registry: outlive.
     assert view.state == "succeeded" and sorted(view.artifacts) == [f"part-{n}" for n in range(6)]
 
 
+def test_tasks_of_two_drivers_on_the_same_workers_know_their_own(client: Any, registry: outlive.Registry) -> None:
+    with distributed.Client(client.scheduler.address, set_as_default=False) as second:
+        with outlive.dask.run(client, "a", registry=registry.url) as a:
+            early = client.map(part, range(4), pure=False)
+            with outlive.dask.run(second, "b", registry=registry.url) as b:
+                late = client.map(part, range(4, 8), pure=False), second.map(part, range(4), pure=False)
+                assert {id for id, _ in second.gather(late[1])} == {b.id}
+            # What is given to the first client inside the second block is of the second run.
+            assert {id for id, _ in client.gather(late[0])} == {b.id}
+            assert {id for id, _ in client.gather(early)} == {a.id}
+            again = client.gather(client.map(part, range(4), pure=False))
+            assert {id for id, _ in again} == {a.id}
+    assert client.submit(lambda: outlive.current() is None, pure=False).result(timeout=60)
+
+
 def test_cancel_cancels_the_futures(client: Any, registry: outlive.Registry, tmp_path: Any) -> None:
     with pytest.raises(outlive.Cancelled):
         with outlive.dask.run(client, "it", registry=registry.url):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import outlive
 import pytest
+from conftest import Script
 from outlive.shardyfusion import RunRegistry, manifest_store
 
 
@@ -96,3 +101,58 @@ def test_record_that_its_writer_changes_is_loaded_as_it_was_told(registry: outli
 def test_registry_of_a_writer_is_pickled_with_its_config(registry: outlive.Registry) -> None:
     runs = pickle.loads(pickle.dumps(RunRegistry(registry.url)))
     assert registry.find(write(runs, Manifests(), "w4")).state == "succeeded"
+
+
+def test_writer_inside_the_command_has_a_run_of_its_own(
+    script: Script, registry: outlive.Registry, command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    script.path.write_text(
+        "import outlive, types\n"
+        "from outlive.shardyfusion import RunRegistry\n"
+        "runs, record = RunRegistry(), types.SimpleNamespace(run_id='w6', writer_type='python', s3_prefix='s3://b/d',\n"
+        "    status='running', shard_prefix='shards', db_path_template='db={db_id:05d}', manifest_ref=None)\n"
+        "ref = runs.create(record)\n"
+        "record.status = 'succeeded'\n"
+        "runs.update(ref, record)\n"
+    )
+    done = command("run", "--name", "outer", "--", sys.executable, str(script.path))
+    assert done.returncode == 0, done.stderr
+    assert {view.name: view.state for view in registry.list()} == {"outer": "succeeded", "w6": "succeeded"}
+
+
+def test_manifest_is_not_published_by_another_process_without_the_claim(registry: outlive.Registry) -> None:
+    runs, inner = RunRegistry(registry.url), Manifests()
+    before = pickle.dumps(manifest_store(inner, runs))
+    ref = runs.create(RunRecord("w7", "python", "s3://bucket/data"))
+    run = runs.of_writer("w7")
+    assert run is not None
+    handed = pickle.loads(pickle.dumps(manifest_store(inner, runs)))
+    assert handed.publish(run_id="w7", shards=[]).endswith("w7") and registry.find(ref).manifest is not None
+    # One that was handed over before the run began finds it by the writer's own id.
+    assert pickle.loads(before).publish(run_id="w7", shards=[]).endswith("w7")
+    registry.cancel(ref, "too late")
+    for store in (handed, pickle.loads(before)):
+        with pytest.raises(outlive.Cancelled):
+            store.publish(run_id="w7", shards=[])
+    run.interrupt("a test")
+    with pytest.raises(outlive.Lost):
+        handed.publish(run_id="w7", shards=[])
+    # A writer whose registry was away when it began has no run to ask.
+    assert pickle.loads(before).publish(run_id="unknown", shards=[]).endswith("unknown")
+
+
+def test_store_of_manifests_is_copied(registry: outlive.Registry) -> None:
+    store = manifest_store(Manifests(), RunRegistry(registry.url))
+    assert copy.copy(store).list_manifests() == [] and copy.deepcopy(store).list_manifests() == []
+    with pytest.raises(AttributeError):
+        store.no_such_method()
+
+
+def test_registry_of_a_writer_keeps_few_records_of_what_has_ended(registry: outlive.Registry) -> None:
+    runs = RunRegistry(registry.url)
+    held = runs.create(RunRecord("held", "python", "s3://bucket/data"))
+    refs = [write(runs, Manifests(), f"n{number}") for number in range(20)]
+    assert len(runs._records) == 17 and list(runs._runs) == [held] and list(runs._by_writer) == ["held"]
+    assert runs.load(held).status == "running" and runs.load(refs[-1]).status == "succeeded"
+    assert runs.load(refs[0]).state == "succeeded", "what is not kept is read"
+    runs.of_writer("held").interrupt("a test")  # type: ignore[union-attr]

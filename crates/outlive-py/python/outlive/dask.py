@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import distributed  # type: ignore[import-untyped,unused-ignore]
+from dask import annotate  # type: ignore[attr-defined,import-untyped,unused-ignore]
 
 import outlive
 
@@ -23,31 +24,29 @@ from . import _lifecycle
 from ._attached import AttachedRun
 from ._views import RunRef
 
-_PLUGIN = "outlive"
-_task_runs: dict[int, RunRef] = {}
+#: What the tasks of a run are annotated with: its reference. Workers may serve several drivers at once.
+_ANNOTATION = "outlive_run"
+#: How many runs a worker process knows at once.
+_MOST_ATTACHED = 16
 _attached: dict[tuple[int, RunRef], AttachedRun] = {}
 
 
-class OutlivePlugin(distributed.WorkerPlugin):  # type: ignore[misc,unused-ignore]
-    """A plugin of workers: their tasks belong to the run that `ref` names."""
-
-    def __init__(self, ref: RunRef) -> None:
-        self.ref = ref
-
-    def setup(self, worker: Any) -> None:
-        _task_runs[os.getpid()] = self.ref
-
-    def teardown(self, worker: Any) -> None:
-        _task_runs.pop(os.getpid(), None)
-
-
 def _of_task() -> AttachedRun | None:
-    ref = _task_runs.get(os.getpid())
-    if ref is None:
+    """The run of the task that this thread of a worker executes."""
+    try:
+        worker = distributed.get_worker()
+        task = worker.state.tasks.get(worker.get_current_task())
+    except (AttributeError, ValueError):
         return None
-    key = (os.getpid(), ref)
+    said = (task.annotations or {}).get(_ANNOTATION) if task is not None else None
+    if said is None:
+        return None
+    key = (os.getpid(), RunRef(*said))
     if key not in _attached:
-        _attached[key] = outlive.attach(ref)
+        attached = outlive.attach(key[1])
+        while len(_attached) >= _MOST_ATTACHED:
+            _attached.pop(next(iter(_attached)), None)
+        _attached[key] = attached
     return _attached[key]
 
 
@@ -56,9 +55,11 @@ _lifecycle.fallbacks.append(_of_task)
 
 @contextlib.contextmanager
 def run(client: Any, name: str | None = None, *, progress: bool = True, **options: Any) -> Iterator[outlive.Run]:
-    """A run whose tasks are those of `client`. Takes what `outlive.run` takes."""
-    with outlive.run(name, strict=True, **options) as begun:
-        client.register_plugin(OutlivePlugin(begun.ref), name=_PLUGIN)
+    """A run whose tasks are those that the block gives to `client`. Takes what `outlive.run` takes.
+
+    Threads that give tasks to the client do so in the context of the block: `contextvars.copy_context().run(...)`.
+    """
+    with outlive.run(name, strict=True, **options) as begun, annotate(**{_ANNOTATION: tuple(begun.ref)}):
         over = threading.Event()
         watcher = threading.Thread(target=_watch, args=(client, begun, over, progress), daemon=True)
         watcher.start()
@@ -71,8 +72,6 @@ def run(client: Any, name: str | None = None, *, progress: bool = True, **option
         finally:
             over.set()
             watcher.join()
-            with contextlib.suppress(Exception):
-                client.unregister_worker_plugin(_PLUGIN)
 
 
 def _watch(client: Any, begun: outlive.Run, over: threading.Event, progress: bool) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import outlive
 
+from . import _outlive
+
 if TYPE_CHECKING:
     ray: Any
 else:
@@ -34,8 +36,15 @@ def run(name: str | None = None, **options: Any) -> Iterator[outlive.Run]:
 
 
 def options(run: outlive.Run) -> dict[str, Any]:
-    """Options of tasks and actors that belong to the run."""
-    return {"runtime_env": {"env_vars": run.child_env()}}
+    """Options of tasks and actors that belong to the run.
+
+    Everybody who may look at the cluster reads them. A registry whose URL bears a secret is left out: name it to the
+    workers as `OUTLIVE_REGISTRY` when the cluster is started.
+    """
+    env = run.child_env()
+    if run.ref.url is None:
+        del env[_outlive.REGISTRY_VARIABLE]
+    return {"runtime_env": {"env_vars": env}}
 
 
 def get(run: outlive.Run, refs: Sequence[Any], *, progress: bool = True) -> list[Any]:
@@ -44,11 +53,19 @@ def get(run: outlive.Run, refs: Sequence[Any], *, progress: bool = True) -> list
     while waiting:
         if run.stop_requested is not None:
             for ref in waiting:
-                with contextlib.suppress(Exception):
-                    ray.cancel(ref, force=True)
+                _cancel(ref)
             run.check()
         _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_SLICE)
         if progress:
             run.progress(len(refs) - len(waiting), len(refs))
     results: list[Any] = ray.get(list(refs))
     return results
+
+
+def _cancel(ref: Any) -> None:
+    with contextlib.suppress(Exception):
+        try:
+            ray.cancel(ref, force=True)
+        except ValueError:
+            # A task of an actor cannot be forced: that would end the actor.
+            ray.cancel(ref)
