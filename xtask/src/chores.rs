@@ -23,7 +23,8 @@ const CHORES: [Chore; 8] = [
     ),
     (
         "python",
-        "[--all] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark too",
+        "[--all] [--python VERSION] [PYTEST ARGS…]  build, install and test the Python package; --all with Ray and Spark \
+         too",
         python::run,
     ),
     (

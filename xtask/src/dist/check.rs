@@ -56,10 +56,10 @@ echo "install.sh installs the archive and refuses one with another sum"
 /// Installs the wheel in an environment of its own, and says how long its import takes.
 const OF_PYTHON: &str = r#"
 set -eu
-out=$1 scratch=$2
+out=$1 scratch=$2 limit=$3
 python3 -m venv "$scratch/venv"
 "$scratch/venv/bin/pip" install --quiet --no-index "$out"/outlive-*.whl
-test "$(stat -c %s "$out"/outlive-*.whl)" -le 25000000
+test "$(stat -c %s "$out"/outlive-*.whl)" -le "$limit"
 cd "$scratch"
 PATH="$scratch/venv/bin:$PATH" OUTLIVE_HOME="$scratch/home"
 export PATH OUTLIVE_HOME
