@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::civil::{DateTime, Time};
@@ -40,9 +41,11 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// The moment in the time zone of this machine, to the second, for people: `2026-11-15 10:30:00`.
+    /// The moment in the time zone of this machine, to the second, for people: `2026-11-15 10:30:00`. After [`use_utc`] it is
+    /// in UTC, and says so: `2026-11-15 09:30:00Z`.
     pub fn local(self) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        let format = if IN_UTC.load(Ordering::Relaxed) { "%Y-%m-%d %H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%S" };
+        self.to_jiff().to_zoned(zone()).strftime(format).to_string()
     }
 
     pub(crate) fn to_jiff(self) -> jiff::Timestamp {
@@ -127,6 +130,19 @@ impl<'de> Deserialize<'de> for Timestamp {
 #[error("`{0}` is not a time such as 2026-11-15T09:30:00Z")]
 pub struct InvalidTime(String);
 
+/// Whether people read and write times in UTC.
+static IN_UTC: AtomicBool = AtomicBool::new(false);
+
+/// Has this process show times to people in UTC, and read theirs as UTC, instead of in the time zone of the machine.
+pub fn use_utc() {
+    IN_UTC.store(true, Ordering::Relaxed);
+}
+
+/// The time zone in which people read and write times.
+fn zone() -> TimeZone {
+    if IN_UTC.load(Ordering::Relaxed) { TimeZone::UTC } else { TimeZone::system() }
+}
+
 /// The name of this machine's time zone; UTC where it has none.
 pub(crate) fn zone_name() -> String {
     jiff::tz::TimeZone::system().iana_name().unwrap_or("UTC").to_owned()
@@ -208,16 +224,15 @@ pub(crate) mod millis {
     }
 }
 
-/// A duration as a person writes it: `250ms`, `90s`, `15m`, `36h`, `30d`.
+/// A duration as a person writes it, and as [`show_duration`] prints it: `250ms`, `90s`, `1.2s`, `1h30m`, `1h 59m`, `30d`.
 pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration(text.chars().take(64).collect());
     let (mut total, mut last, mut rest) = (0_u64, u64::MAX, text);
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
         let (number, behind) = rest.split_at(digits);
         let letters = behind.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(letters);
-        let number: u64 = number.parse().map_err(|_| invalid())?;
         let millis = match unit {
             "ms" => 1,
             "s" => 1_000,
@@ -231,10 +246,29 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
         if millis >= last {
             return Err(invalid());
         }
-        total = number.checked_mul(millis).and_then(|part| total.checked_add(part)).ok_or_else(invalid)?;
-        (last, rest) = (millis, behind);
+        let part = match unit {
+            "s" => seconds_in_millis(number),
+            _ => number.parse().ok().and_then(|number: u64| number.checked_mul(millis)),
+        };
+        total = part.and_then(|part| total.checked_add(part)).ok_or_else(invalid)?;
+        // One space may stand between two units, and none behind the last.
+        let next = behind.strip_prefix(' ').unwrap_or(behind);
+        if next.is_empty() && !behind.is_empty() {
+            return Err(invalid());
+        }
+        (last, rest) = (millis, next);
     }
     if last == u64::MAX { Err(invalid()) } else { Ok(Duration::from_millis(total)) }
+}
+
+/// Seconds, which may have up to three decimals, in milliseconds.
+fn seconds_in_millis(number: &str) -> Option<u64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let thousandths = match decimals.len() {
+        1..=3 => decimals.parse::<u64>().ok()? * 10_u64.pow(3 - u32::try_from(decimals.len()).ok()?),
+        _ => return None,
+    };
+    whole.parse::<u64>().ok()?.checked_mul(1_000)?.checked_add(thousandths)
 }
 
 /// In which direction a time of day is looked for.
@@ -247,9 +281,10 @@ pub enum Towards {
 }
 
 /// Parses a moment as people write one: `2026-11-15T09:30:00Z`, `2026-11-15 09:30` and `2026-11-15` in the time zone of this
-/// machine, `18:00`, `today 18:00`, `tomorrow`, `tomorrow 9:00`, `yesterday`, `now`, or a duration such as `1h30m`.
+/// machine, `18:00`, `today 18:00`, `tomorrow`, `tomorrow 9:00`, `yesterday`, `now`, or a duration such as `1h30m`, which may
+/// be `in 1h30m` or `1h30m ago` where the time lies on that side.
 pub fn parse_moment(text: &str, now: Timestamp, towards: Towards) -> Result<Timestamp, InvalidMoment> {
-    parse_moment_in(text, now, towards, TimeZone::system())
+    parse_moment_in(text, now, towards, zone())
 }
 
 fn parse_moment_in(text: &str, now: Timestamp, towards: Towards, zone: TimeZone) -> Result<Timestamp, InvalidMoment> {
@@ -258,7 +293,11 @@ fn parse_moment_in(text: &str, now: Timestamp, towards: Towards, zone: TimeZone)
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    if let Ok(duration) = parse_duration(text) {
+    let amount = match towards {
+        Towards::Future => text.strip_prefix("in "),
+        Towards::Past => text.strip_suffix(" ago"),
+    };
+    if let Ok(duration) = parse_duration(amount.unwrap_or(text)) {
         return Ok(match towards {
             Towards::Future => now.after(duration),
             Towards::Past => {
@@ -332,8 +371,22 @@ mod tests {
         let seconds = |text: &str| parse_duration(text).map(|duration| duration.as_secs()).ok();
         assert_eq!(seconds("1h30m"), Some(5_400));
         assert_eq!(seconds("1w2d"), Some(9 * 86_400));
-        for wrong in ["", "h", "1", "30m1h", "1h1h", "1h30", "1x", "-1h", "99999999999999999999d", "1h 30m"] {
+        assert_eq!(seconds("1h 30m"), Some(5_400));
+        for wrong in
+            ["", "h", "1", "30m1h", "1h1h", "1h30", "1x", "-1h", "99999999999999999999d", "1h  30m", "1h ", " 1h"]
+        {
             assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_they_are_printed() {
+        for millis in [0, 35, 1_200, 9_900, 59_000, 60_000, 300_000, 7_140_000, 86_400_000, 273_600_000] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse_duration(&show_duration(duration)), Ok(duration), "{}", show_duration(duration));
+        }
+        for wrong in ["1.s", ".5s", "1.2345s", "1.5m", "1.2.3s", "1.5ms"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong} was taken for a duration");
         }
     }
 
@@ -360,6 +413,10 @@ mod tests {
             assert!(read(text, Towards::Future).starts_with(expected), "{text}: {}", read(text, Towards::Future));
         }
         assert!(read("18:00", Towards::Past).starts_with("2026-11-16T17:00:00"));
+        // As they are printed: `in 1h 30m`, `2h 0m ago`.
+        assert!(read("in 1h 30m", Towards::Future).starts_with("2026-11-17T13:30:00"));
+        assert!(read("2h 0m ago", Towards::Past).starts_with("2026-11-17T10:00:00"));
+        assert_eq!((read("2h ago", Towards::Future), read("in 2h", Towards::Past)), (String::new(), String::new()));
         assert!(read("10m", Towards::Past).starts_with("2026-11-17T11:50:00"));
         for wrong in ["", "25:00", "18", "noon", "tomorrow noon", "2026-13-01", "1:2:3:4", "today 9"] {
             assert_eq!(read(wrong, Towards::Future), "", "{wrong}");
