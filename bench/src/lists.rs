@@ -84,9 +84,9 @@ impl Lists {
     /// All runs, page by page.
     fn whole(&self) -> Outcome<()> {
         let mut text = self.say(&["ps", "--all", "-n", "1000"])?;
-        // `more: outlive … --after=NEXT`
-        while let Some((_, next)) = text.rsplit_once("--after=") {
-            text = self.say(&["ps", "--all", "-n", "1000", &format!("--after={}", next.trim())])?;
+        // `more: outlive … --cursor=NEXT`
+        while let Some((_, next)) = text.rsplit_once("--cursor=") {
+            text = self.say(&["ps", "--all", "-n", "1000", &format!("--cursor={}", next.trim())])?;
         }
         Ok(())
     }

@@ -138,7 +138,7 @@ impl Plane {
         let rare = format!("run-07-{:06}", self.each / 2);
         let searches: Vec<(&str, Vec<&str>)> = vec![
             ("everything", vec!["search"]),
-            ("the second page", vec!["search", "--after", &after]),
+            ("the second page", vec!["search", "--cursor", &after]),
             ("history", vec!["history"]),
             ("one run", vec!["search", &rare]),
             ("a word of all", vec!["search", "question"]),

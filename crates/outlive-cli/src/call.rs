@@ -18,6 +18,7 @@ mod failure;
 mod fields;
 pub mod inside;
 pub mod json_word;
+pub mod misuse;
 pub mod progress;
 #[cfg(feature = "server")]
 pub mod tokens;
@@ -57,6 +58,29 @@ pub enum Effect {
     /// It changes this machine, or whom this user trusts, or looks into this user's files: a call from a shell alone
     /// may.
     Local,
+}
+
+impl Effect {
+    /// The permission that allows it, as `--allow` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Stop => "stop",
+            Self::Execute => "execute",
+            Self::Destroy => "destroy",
+            Self::Local => "local",
+        }
+    }
+
+    /// The least role of a token that allows it.
+    pub fn role(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write | Self::Stop => "operate",
+            Self::Execute | Self::Destroy | Self::Local => "admin",
+        }
+    }
 }
 
 /// One thing that outlive can do.

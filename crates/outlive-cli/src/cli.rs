@@ -11,11 +11,13 @@ mod top;
 use std::ffi::OsString;
 use std::io::Write;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use outlive::error::Error;
 
 use crate::call::codes::exit_status_table;
+use crate::call::misuse::{Misuse, note_verb};
 use crate::call::{Answer, Context, Failure, Form, Operation, fail};
 use crate::exec::{adopt, attach, descriptors, hooks, step, take_up};
 #[cfg(feature = "mcp")]
@@ -28,7 +30,7 @@ use crate::workers::{supervise, work};
 use crate::{call, exec, logs};
 
 /// Verbs that look at or change many runs: they show a progress bar when that takes long.
-const SLOW: [&str; 10] = [
+const SLOW: [&str; 11] = [
     "archive",
     "cancel",
     "doctor",
@@ -36,6 +38,7 @@ const SLOW: [&str; 10] = [
     "history export",
     "registry refresh",
     "registry show",
+    "resume",
     "rm",
     "sweep",
     "unarchive",
@@ -85,6 +88,8 @@ pub fn main() -> u8 {
         return status::print(&Context::new(None));
     }
     let verb = verb(&words);
+    // What a server refuses is of the calls of its clients.
+    verb.iter().filter(|verb| !["mcp", "serve"].contains(&verb.as_str())).for_each(|verb| note_verb(verb));
     if let Some(error) = verb.as_deref().and_then(left_out::refusal) {
         return fail(&error, asks_for_json(&words));
     }
@@ -94,6 +99,9 @@ pub fn main() -> u8 {
     };
     let context = Context::new(matches.get_one::<String>("registry").cloned()).with_tree(|| command(None));
     let json = matches.get_flag("json");
+    if matches.get_flag("utc") {
+        outlive::time::use_utc();
+    }
     match matches.subcommand() {
         Some((exec::NAME, matches)) => exec::run(matches, &context, json, mask, report),
         Some((step::NAME, matches)) => step::run(matches, &context, json, mask),
@@ -126,8 +134,12 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> u8 {
     if asks_for_json(words) && error.use_stderr() {
         talk(&format!("{}\n", Failure::of_call(error).body));
     } else {
-        // Help without a reader is no failure.
-        let _ = error.print();
+        let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        match is_help {
+            // Help without a reader is no failure.
+            true => _ = error.print(),
+            false => talk(&Misuse::of(error).text()),
+        }
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
@@ -138,7 +150,7 @@ fn verb(words: &[OsString]) -> Option<String> {
     let mut words = words.iter().skip(1).map(|word| word.to_str());
     loop {
         match words.next()?? {
-            "--json" | "--quiet" => {}
+            "--json" | "--quiet" | "--utc" => {}
             "--registry" => _ = words.next()?,
             flag if flag.starts_with("--registry=") => {}
             noun if NOUNS.iter().any(|(known, _)| *known == noun) => return Some(format!("{noun} {}", words.next()??)),
@@ -187,12 +199,16 @@ pub fn command(verb: Option<&str>) -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .arg(Arg::new("registry").long("registry").global(true).action(several).value_name("URL").help(
-            "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
+        .arg(Arg::new("registry").long("registry").global(true).action(several).value_name("URL")
+            .help("The registry (default: the nearest .outlive, else the user's)")
+            .long_help(
+                "The registry: sqlite:PATH, postgres://..., s3://BUCKET/PREFIX or http://SERVER (default: the nearest .outlive, else \
                      the user's)",
-        ).display_order(BEHIND_OTHERS))
+            )
+            .display_order(BEHIND_OTHERS))
         .arg(everywhere("json", "Print JSON"))
-        .arg(everywhere("quiet", "Show no progress bars"));
+        .arg(everywhere("utc", "Read and show times in UTC; JSON always has UTC"))
+        .arg(everywhere("quiet", "Show no progress bars").hide_short_help(true));
     match verb {
         Some(exec::NAME) => return root.subcommand(exec::command()),
         Some(adopt::NAME) => return root.subcommand(adopt::command()),
@@ -241,10 +257,7 @@ pub fn command(verb: Option<&str>) -> Command {
     });
     let root = root
         .about("Track long-running commands: detect when one dies, and resume it from its last checkpoint")
-        .after_help(
-            "`outlive run -- sleep 60` starts a run, `outlive ps` lists it. `outlive --help` describes every verb and the exit \
-             statuses, `outlive VERB --help` one verb.",
-        )
+        .after_help("`outlive --help` describes every verb and the exit statuses, `outlive VERB --help` one verb.")
         .after_long_help(exit_status_table())
         .subcommands(interactive)
         .subcommands(alone)
@@ -291,7 +304,7 @@ fn say(answer: &Answer) -> u8 {
         // A reader that has seen enough has closed the pipe; that is no failure of ours.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => answer.exit_status,
         Err(error) => {
-            talk(&format!("outlive: the answer could not be written: {error}\n"));
+            talk(&format!("error: the answer could not be written: {error}\n"));
             answer.exit_status.max(1)
         }
     }

@@ -278,7 +278,7 @@ fn remark<const N: usize>(remarks: [Option<(Code, String)>; N], json: bool) {
     for (code, text) in remarks.into_iter().flatten() {
         match json {
             true => talk(&format!("{}\n", body(code, &Redactor::default().text(&text), None))),
-            false => talk(&format!("outlive: {}\n", plain(&text))),
+            false => talk(&format!("error: {}\n", plain(&text))),
         }
     }
 }

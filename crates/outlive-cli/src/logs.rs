@@ -17,13 +17,14 @@ use outlive::registry::Registry;
 use outlive::run::{End, StateName};
 use outlive::store;
 use outlive::store::sqlite::{Topic, Watch};
-use outlive::time::{Clock, InvalidMoment, SystemClock, Timestamp, Towards, parse_moment};
+use outlive::time::{Clock, SystemClock, Timestamp, Towards, parse_moment};
 
 use self::screen::Screen;
 use crate::call::{Context, Effect, fail};
 use crate::lookup::located::{RegistryRef, locate_one};
 use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
+use crate::ui::typed::called;
 use crate::ui::{plain, talk};
 
 /// The verb.
@@ -64,8 +65,8 @@ struct Logs {
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
     /// Only what was written since a time such as 18:00, yesterday or 2026-11-15T09:30:00Z, or for so long, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<Timestamp>,
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
     /// Only the last N lines
     #[arg(short = 'n', long = "lines", value_name = "N")]
     lines: Option<u64>,
@@ -83,8 +84,8 @@ struct Logs {
     attached: bool,
 }
 
-fn since(text: &str) -> Result<Timestamp, InvalidMoment> {
-    parse_moment(text, SystemClock.now(), Towards::Past)
+fn since(text: &str) -> Result<Timestamp, Error> {
+    parse_moment(text, SystemClock.now(), Towards::Past).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 /// The command's flags and help.
@@ -168,10 +169,12 @@ fn check_host(logs: &LogDirectory, registry: &Registry, seen: &RunStatus, attemp
 
 impl Logs {
     async fn show(&self, context: &Context, json: bool) -> Result<u8, Error> {
+        self.since.as_deref().map(since).transpose()?;
         let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Effect::Read).await?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         if self.attached && seen.is_over() && !json {
-            talk(&format!("outlive: run `{}` has already ended: it is {}\n", seen.run.id, seen.state));
+            let stands = RunView::unsigned(&seen, &registry).stands();
+            talk(&format!("outlive: run `{}` has already ended: it {stands}\n", called(seen.run.id)));
         }
         match self.follow(&registry, &logs, seen, attempt, json).await {
             Ok(ended) => self.status(&ended, &registry),
@@ -271,7 +274,7 @@ impl Logs {
         if !self.follow {
             reader.stop_at_present().map_err(unreadable)?;
         }
-        if let Some(since) = self.since {
+        if let Some(since) = self.since.as_deref().map(since).transpose()? {
             reader.skip_before(since).map_err(unreadable)?;
         }
         if let Some(lines) = self.lines {

@@ -151,7 +151,7 @@ fn assume(operation: &Operation, input: &mut Map<String, Value>, wanted: &Answer
         return;
     }
     if operation.name == "output" {
-        if unsaid(input, &["lines", "after", "since", "grep"]) {
+        if unsaid(input, &["lines", "cursor", "since", "grep"]) {
             input.insert("lines".into(), LINES.into());
         }
         if unsaid(input, &["text", "limit"]) {
@@ -166,7 +166,7 @@ fn assume(operation: &Operation, input: &mut Map<String, Value>, wanted: &Answer
 fn has_pages(operation: &Operation) -> bool {
     let command = (operation.command)();
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_id() == name);
-    has("limit") && has("after")
+    has("limit") && has("cursor")
 }
 
 impl<D: Desk> Tools<D> {

@@ -5,6 +5,7 @@
 pub mod progress;
 pub mod run_view;
 pub mod table;
+pub mod typed;
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -147,13 +148,14 @@ impl Look {
     }
 }
 
-/// Whether to use colour: on a terminal that can, unless `NO_COLOR` says no; elsewhere only if `CLICOLOR_FORCE` says
-/// so.
+/// Whether to use colour: on a terminal that can, unless `NO_COLOR` or `CLICOLOR=0` says no; elsewhere only if
+/// `CLICOLOR_FORCE` says so.
 fn wants_colour(on_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let forced = variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
     let dumb = variable("TERM").is_none_or(|term| term == "dumb");
-    !set("NO_COLOR") && (forced || on_terminal && !dumb)
+    let refused = variable("CLICOLOR").is_some_and(|value| value == "0");
+    !set("NO_COLOR") && (forced || on_terminal && !dumb && !refused)
 }
 
 #[cfg(test)]
@@ -270,5 +272,7 @@ mod tests {
         assert!(!wants(false, &[xterm]) && !wants(true, &[]) && !wants(true, &[("TERM", "dumb")]));
         assert!(wants(false, &[("CLICOLOR_FORCE", "1")]) && !wants(false, &[("CLICOLOR_FORCE", "0")]));
         assert!(!wants(true, &[xterm, ("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));
+        assert!(!wants(true, &[xterm, ("CLICOLOR", "0")]) && wants(true, &[xterm, ("CLICOLOR", "1")]));
+        assert!(wants(true, &[xterm, ("CLICOLOR", "0"), ("CLICOLOR_FORCE", "1")]));
     }
 }

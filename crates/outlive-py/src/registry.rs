@@ -143,17 +143,17 @@ impl NativeRegistry {
     }
 
     /// A page of runs, as JSON, and where the next one begins.
-    #[pyo3(signature = (filter, limit, after=None))]
+    #[pyo3(signature = (filter, limit, cursor=None))]
     fn list(
         &self,
         py: Python<'_>,
         filter: &str,
         limit: usize,
-        after: Option<&str>,
+        cursor: Option<&str>,
     ) -> PyResult<(String, Option<String>)> {
         let registry = self.opened(py)?;
         let filter = read::<Filter>(py, filter)?;
-        let after = after.map(|after| id::<Cursor>(py, after)).transpose()?;
+        let after = cursor.map(|cursor| id::<Cursor>(py, cursor)).transpose()?;
         let page = Page { after, limit, ..Page::default() };
         let (runs, next) = wait(py, registry.list(&filter, &page))?;
         let runs: Vec<Value> = runs.iter().map(views::seen).collect();

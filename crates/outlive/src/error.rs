@@ -47,6 +47,16 @@ pub enum Error {
         /// The repository.
         repo: String,
     },
+    /// There is no such thing, where that is no run.
+    #[error("no {what} `{name}`")]
+    NoSuch {
+        /// What was to be found: `token`, `repository`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// The command that lists those that are there.
+        list: &'static str,
+    },
     /// The index cannot be read.
     #[error("the index of the runs of all repositories is damaged: {0}")]
     DamagedIndex(String),
@@ -122,7 +132,7 @@ pub enum Error {
         why: Denied,
     },
     /// Others kept changing the run.
-    #[error("run `{0}` kept changing while it was to be changed")]
+    #[error("run `{0}` was modified concurrently again and again; nothing was changed")]
     Contended(RunId),
     /// Another process of outlive, which was to do it, reported this.
     #[error("{message}")]
@@ -290,6 +300,7 @@ impl Error {
             Self::NotFound(_)
             | Self::NoRegistry { .. }
             | Self::NoRepository { .. }
+            | Self::NoSuch { .. }
             | Self::Gone { .. }
             | Self::Exported { .. } => Code::NotFound,
             Self::Ambiguous { .. } | Self::AmbiguousRepository { .. } => Code::Ambiguous,

@@ -6,6 +6,7 @@
 //! conditional on the revision it was computed from, so the rule holds under any race. No rule lives anywhere else;
 //! `docs/lifecycle.md` is generated from this function.
 
+mod action_kind;
 mod can;
 mod cancel;
 mod capacity;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::action_kind::ActionKind;
 pub use self::can::{Operation, can, resumes_unnamed};
 pub(crate) use self::capacity::moved_keys;
 pub use self::capacity::{Start, has_room, is_start, starts_at};
@@ -221,25 +223,30 @@ pub enum Action {
 impl Action {
     /// The action's word.
     pub fn name(&self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// Which action it is, without its details.
+    pub fn kind(&self) -> ActionKind {
         match self {
-            Self::Claim { .. } => "claim",
-            Self::Release { .. } => "release",
-            Self::Unpark => "unpark",
-            Self::Pause { .. } => "pause",
-            Self::Unpause => "unpause",
-            Self::Edit(_) => "edit",
-            Self::Report { .. } => "report",
-            Self::Suspend { .. } => "suspend",
-            Self::Wake { .. } => "wake",
-            Self::Finish { .. } => "finish",
-            Self::Interrupt { .. } => "interrupt",
-            Self::RequestCancel { .. } => "request cancel",
-            Self::Reap { .. } => "reap",
-            Self::Adopt { .. } => "adopt",
-            Self::Resume { .. } => "resume",
-            Self::Archive { .. } => "archive",
-            Self::Unarchive => "unarchive",
-            Self::Sweep { .. } => "sweep",
+            Self::Claim { .. } => ActionKind::Claim,
+            Self::Release { .. } => ActionKind::Release,
+            Self::Unpark => ActionKind::Unpark,
+            Self::Pause { .. } => ActionKind::Pause,
+            Self::Unpause => ActionKind::Unpause,
+            Self::Edit(_) => ActionKind::Edit,
+            Self::Report { .. } => ActionKind::Report,
+            Self::Suspend { .. } => ActionKind::Suspend,
+            Self::Wake { .. } => ActionKind::Wake,
+            Self::Finish { .. } => ActionKind::Finish,
+            Self::Interrupt { .. } => ActionKind::Interrupt,
+            Self::RequestCancel { .. } => ActionKind::RequestCancel,
+            Self::Reap { .. } => ActionKind::Reap,
+            Self::Adopt { .. } => ActionKind::Adopt,
+            Self::Resume { .. } => ActionKind::Resume,
+            Self::Archive { .. } => ActionKind::Archive,
+            Self::Unarchive => ActionKind::Unarchive,
+            Self::Sweep { .. } => ActionKind::Sweep,
         }
     }
 }
@@ -321,7 +328,7 @@ pub fn apply(run: &Run, action: &Action, by: &Actor, now: Timestamp) -> Result<T
             | Action::Unarchive
             | Action::Sweep { .. },
             _,
-        ) => Err(Refusal::WrongState { action: action.name(), state: run.state.name() }),
+        ) => Err(Refusal::WrongState { action: action.kind(), state: run.state.name() }),
     }?;
     Ok(step.tell(action, next))
 }

@@ -12,6 +12,7 @@ use outlive::logs::LogPolicy;
 use outlive::policy::{Policy, Retention};
 use outlive::redact::Redactor;
 use outlive::registry::Registry;
+use outlive::run::Run;
 #[cfg(feature = "postgres")]
 use outlive::settings::HistoryKept;
 use outlive::settings::{Config, Hooks, with_logs};
@@ -23,7 +24,7 @@ use outlive::store::sqlite::{Sharing, SqliteStore};
 
 use super::progress::CallProgress;
 use super::{Effect, Form};
-use crate::ui::{plain, talk};
+use crate::ui::{plain, talk, typed};
 
 /// What an operation works with.
 pub struct Context {
@@ -105,6 +106,13 @@ impl Context {
         self.caller.is_some()
     }
 
+    /// Notes the word that the user typed for a run, for messages about it. A server's answers name runs by their ids.
+    pub fn remember(&self, run: &Run, word: &str) {
+        if !self.is_served() {
+            typed::remember(run.id, word);
+        }
+    }
+
     /// For how long the caller may be kept waiting.
     pub fn timeout(&self) -> Option<Duration> {
         self.caller.as_ref().map(|caller| caller.timeout)
@@ -134,11 +142,14 @@ impl Context {
     pub fn permit(&self, name: &str, effect: Effect) -> Result<(), Error> {
         match &self.caller {
             Some(_) if effect == Effect::Local => Err(Error::Forbidden(format!(
-                "this call of `{name}` is for a shell on the server's machine: it changes that machine or whom its user trusts, or reads their files or variables"
+                "`{name}` with these fields is for a shell on the server's machine: it changes that machine or its user's trust, or reads their files or variables"
             ))),
-            Some(caller) if effect > caller.may => {
-                Err(Error::Forbidden(format!("this call of `{name}` is more than you may have done here")))
-            }
+            Some(caller) if effect > caller.may => Err(Error::Forbidden(format!(
+                "you may not call `{name}`: it needs the permission `{}`, which the role `{}` has, and you have `{}`",
+                effect.as_str(),
+                effect.role(),
+                caller.may.as_str()
+            ))),
             _ => Ok(()),
         }
     }
@@ -147,7 +158,7 @@ impl Context {
     pub fn permit_beyond(&self, name: &str) -> Result<(), Error> {
         match &self.caller {
             Some(caller) if !caller.everywhere => Err(Error::Forbidden(format!(
-                "this call of `{name}` looks into other repositories, and your token is for this registry alone; `outlive token create --all-repositories` makes one for all"
+                "`{name}` with these fields looks into other repositories, and your token is for this registry alone; `outlive token create --all-repositories` makes one for all"
             ))),
             _ => Ok(()),
         }
@@ -307,7 +318,7 @@ impl Context {
                 if let Some(trouble) = registry.local().and_then(SqliteStore::trouble) {
                     let hint = Error::Store(trouble.clone()).hint().unwrap_or_default();
                     talk(&format!(
-                        "outlive: {}; shown is what the files of the runs say\nhint: {hint}\n",
+                        "warning: {}; shown is what the files of the runs say\nhint: {hint}\n",
                         plain(&trouble.to_string())
                     ));
                 }
@@ -394,7 +405,7 @@ impl Context {
 fn tell_damage(registry: &Registry) {
     if let Some(unsigned) = registry.unsigned() {
         talk(&format!(
-            "outlive: {}\nhint: until then your runs are unsigned, and are not resumed without `outlive trust`\n",
+            "warning: {}\nhint: until then your runs are unsigned, and are not resumed without `outlive trust`\n",
             plain(unsigned)
         ));
     }
@@ -402,7 +413,7 @@ fn tell_damage(registry: &Registry) {
         store.on_damage(|damage| {
             let damage = plain(damage);
             talk(&format!(
-                "outlive: {damage}; it is left out\nhint: `outlive doctor --fix` rebuilds it from the files of the run\n"
+                "warning: {damage}; it is left out\nhint: `outlive doctor --fix` rebuilds it from the files of the run\n"
             ));
         });
     }
@@ -414,7 +425,7 @@ pub async fn deliver(registry: &Registry) -> Result<usize, Error> {
     for (run, why) in &delivered.left {
         let why = plain(&why.to_string());
         talk(&format!(
-            "outlive: the result of run {run} still waits to be recorded: {why}\nhint: `outlive doctor --fix` clears the way\n"
+            "warning: the result of run {run} still waits to be recorded: {why}\nhint: `outlive doctor --fix` clears the way\n"
         ));
     }
     Ok(delivered.recorded)

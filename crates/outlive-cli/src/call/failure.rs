@@ -2,10 +2,14 @@
 
 use outlive::error::{Candidate, Code, Error};
 use outlive::redact::Redactor;
+use outlive::time::{Clock, SystemClock, Timestamp};
 use serde_json::{Value, json};
 
 use super::SCHEMA;
 use super::codes::status;
+use super::misuse::{Misuse, where_described};
+use crate::ui::run_view::moment;
+use crate::ui::typed::in_words;
 use crate::ui::{plain, talk};
 
 /// A refusal or failure, as every surface tells it.
@@ -35,38 +39,39 @@ impl Failure {
 
     /// A call whose words or fields make no sense.
     pub fn of_call(error: &clap::Error) -> Self {
-        let text = error.render().to_string();
-        let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        let tips: Vec<&str> = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).collect();
-        let hint = if tips.is_empty() {
-            "`outlive --help` lists the commands and their flags".into()
-        } else {
-            tips.join("; ")
-        };
-        Self { code: Code::Invalid, body: body(Code::Invalid, message.trim_start_matches("error: "), Some(hint)) }
+        let Misuse { message, hints, .. } = Misuse::of(error);
+        Self { code: Code::Invalid, body: body(Code::Invalid, &message, Some(hints.join("; "))) }
     }
 }
 
 /// Prints what went wrong and what to type next. Answers with the exit status of the error.
 pub fn fail(error: &Error, json: bool) -> u8 {
+    // What to type is in the help where the error itself names nothing.
+    let hint = error.hint().or_else(|| where_described().filter(|_| matches!(error, Error::Invalid(_))));
     let text = if json {
         format!("{}\n", error_body(error))
     } else {
-        let hint = error.hint().map(|hint| format!("hint: {}\n", plain(&hint))).unwrap_or_default();
-        format!("outlive: {}\n{hint}", shown(error))
+        let hint = hint.map(|hint| format!("hint: {}\n", plain(&in_words(&hint, &error.runs()))));
+        format!("error: {}\n{}", shown(error), hint.unwrap_or_default())
     };
     talk(&text);
     status(error.code()).exit
 }
 
-/// An error for people: the runs that may have been meant have a line each.
+/// An error for people: runs have the names that were typed, times are local, and the runs that may have been meant have a
+/// line each.
 fn shown(error: &Error) -> String {
     let (what, candidates, more) = match error {
         Error::Ambiguous { what, candidates, more } => {
             (what, candidates.iter().map(Candidate::to_string).collect::<Vec<_>>(), more)
         }
         Error::AmbiguousRepository { what, candidates, more } => (what, candidates.clone(), more),
-        _ => return plain(&harmless(error)),
+        _ => {
+            let text = in_words(&harmless(error), &error.runs());
+            let now = SystemClock.now();
+            let local = |text: String, at: Timestamp| text.replace(&at.to_string(), &moment(at, now));
+            return plain(&error.time().into_iter().fold(text, local));
+        }
     };
     let lines: String = candidates.iter().map(|line| format!("\n  {}", plain(line))).collect();
     format!("`{}` names several runs:{lines}{}", plain(what), if *more { "\n  and more" } else { "" })

@@ -214,7 +214,8 @@ mod tests {
     fn fields_become_the_words_of_a_call_and_none_becomes_a_flag() {
         assert_eq!(line::<ps::Ps>(json!({})).unwrap(), "");
         assert_eq!(
-            line::<ps::Ps>(json!({ "all": true, "wide": false, "name": "--json", "limit": 5, "after": null })).unwrap(),
+            line::<ps::Ps>(json!({ "all": true, "wide": false, "name": "--json", "limit": 5, "cursor": null }))
+                .unwrap(),
             "--all --name=--json --limit=5"
         );
         let add = json!({ "argv": ["make", "--help"], "name": "x", "resume_on": ["crash", "failure"] });

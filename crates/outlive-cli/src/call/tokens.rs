@@ -177,7 +177,7 @@ impl Tokens {
         let before = kept.len();
         kept.retain(|kept| kept.name != name);
         if kept.len() == before {
-            return Err(Error::Invalid(format!("there is no token `{name}`; `outlive token list` names all")));
+            return Err(Error::NoSuch { what: "token", name: name.into(), list: "outlive token list" });
         }
         self.keep(&kept)
     }

@@ -22,7 +22,7 @@ pub fn install() {
             let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
         }
         None => crate::ui::talk(&format!(
-            "outlive: `{VARIABLE}={}` is ignored: use error, warn, info, debug, trace, off, or TARGET=LEVEL,…\n",
+            "warning: `{VARIABLE}={}` is ignored: use error, warn, info, debug, trace, off, or TARGET=LEVEL,…\n",
             crate::ui::plain(&value)
         )),
     }

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Administration", &["init", "import", "doctor", "completions", "man"]),
 ];
 /// How many groups are listed verb by verb in the short help, which fits on one screen.
-const IN_SHORT: usize = 3;
+const IN_SHORT: usize = 2;
 /// The help of the root: what it is, how it is called, the groups, the options.
 const TEMPLATE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
 

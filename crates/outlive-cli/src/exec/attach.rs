@@ -31,6 +31,7 @@ use crate::lookup::located::{RegistryRef, locate_one};
 use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
 use crate::ui::talk;
+use crate::ui::typed::called;
 
 /// The verb.
 pub const NAME: &str = "attach";
@@ -89,17 +90,17 @@ impl Attach {
         if json || seen.is_over() {
             return Ok(None);
         }
-        let id = seen.run.id;
+        let (id, called) = (seen.run.id, called(seen.run.id));
         let Ok(mut stream) = connect(&registry, &seen.run) else {
             let why = if seen.run.spec.tty { "its terminal cannot be reached" } else { "it has no terminal" };
-            talk(&format!("outlive: run `{id}`: {why}; what it writes is shown, and Ctrl-C leaves\n"));
+            talk(&format!("outlive: run `{called}`: {why}; what it writes is shown, and Ctrl-C leaves\n"));
             return Ok(None);
         };
         loop {
             let attempt = seen.run.attempt;
             match self.stay(&stream).map_err(|error| Error::Invalid(format!("the terminal cannot be used: {error}")))? {
                 DetachReason::Detached => {
-                    talk(&format!("outlive: detached from run `{id}`, which keeps running\n"));
+                    talk(&format!("outlive: detached from run `{called}`, which keeps running\n"));
                     return Ok(Some(0));
                 }
                 DetachReason::Signal(signal) => return Ok(Some(u8::try_from(128 + signal).unwrap_or(255))),
@@ -119,7 +120,7 @@ impl Attach {
                     }
                     Ok(_) if seen.run.attempt == attempt => {
                         talk(&format!(
-                            "outlive: run `{id}` writes faster than this terminal shows: `outlive attach {id}` returns\n"
+                            "outlive: run `{called}` writes faster than this terminal shows: `outlive attach {called}` returns\n"
                         ));
                         return Ok(Some(1));
                     }
@@ -214,9 +215,9 @@ fn over(seen: &RunStatus, registry: &Registry) -> Option<u8> {
         return Some(RunView::new(seen, registry).exit_status());
     }
     (seen.health == Some(Health::Orphaned)).then(|| {
-        let (id, reason) = (seen.run.id, seen.reason.clone().unwrap_or_default());
+        let (called, reason) = (called(seen.run.id), seen.reason.clone().unwrap_or_default());
         talk(&format!(
-            "outlive: run `{id}` has lost its terminal: {}\nhint: `outlive adopt {id}` takes it over\n",
+            "outlive: run `{called}` has lost its terminal: {}\nhint: `outlive adopt {called}` takes it over\n",
             crate::ui::plain(&reason)
         ));
         1

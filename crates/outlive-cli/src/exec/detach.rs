@@ -206,7 +206,7 @@ pub fn start(json: bool, mask: &SigSet, session_leader: Option<u32>) -> u8 {
         talk(&format!("{error}\n"));
     } else if let Some(said) = &report.talk {
         let hint = report.hint.as_ref().map(|hint| format!("hint: {}\n", crate::ui::plain(hint)));
-        talk(&format!("outlive: {}\n{}", crate::ui::plain(said), hint.unwrap_or_default()));
+        talk(&format!("error: {}\n{}", crate::ui::plain(said), hint.unwrap_or_default()));
     }
     if let Some(begun) = report.begun.as_ref().filter(|_| !json) {
         let there = if begun.made { "" } else { "it is already running" };

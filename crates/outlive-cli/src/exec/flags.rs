@@ -32,105 +32,127 @@ pub struct SpecFlags {
     #[arg(long)]
     pub name: Option<String>,
     /// The kind of work, for per-kind settings and filters [default: command]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub kind: Option<String>,
     /// A label to find it by (repeatable)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
     /// Stop it after this long
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits")]
     pub timeout: Option<Duration>,
     /// Show it as stalled after this long without progress
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits", hide_short_help = true)]
     pub stall_after: Option<Duration>,
     /// Stop it, with all its processes, if its owner sends no heartbeat for this long; a worker or supervisor notices
     /// within about ten seconds after that
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Limits", hide_short_help = true)]
     pub hung_after: Option<Duration>,
-    /// Mutual exclusion: only one running run holds this key. While another does, `run` exits with 105 and a queued
-    /// run waits (repeatable)
-    #[arg(id = "lock", long = "lock", value_name = "KEY")]
+    /// Mutual exclusion: only one running run holds this key (repeatable)
+    ///
+    /// While another run holds it, `run` exits with 105 and a queued run waits.
+    #[arg(id = "lock", long = "lock", value_name = "KEY", help_heading = "Limits")]
     pub locks: Vec<String>,
-    /// Limit concurrency: at most N running runs hold this key; otherwise like --lock (repeatable)
-    #[arg(id = "max_concurrent", long = "max-concurrent", value_name = "KEY=N")]
+    /// Limit concurrency: at most N running runs hold this key (repeatable)
+    ///
+    /// While N runs hold it, `run` exits with 105 and a queued run waits.
+    #[arg(id = "max_concurrent", long = "max-concurrent", value_name = "KEY=N", help_heading = "Limits")]
     pub limits: Vec<String>,
-    /// At most one unfinished run has this key: while there is one, `run` exits with 105, and `run -d` and `queue add`
-    /// return that run (repeatable)
-    #[arg(id = "unique", long = "unique", value_name = "KEY")]
+    /// At most one unfinished run has this key (repeatable)
+    ///
+    /// While there is one, `run` exits with 105, and `run -d` and `queue add` return that run.
+    #[arg(id = "unique", long = "unique", value_name = "KEY", help_heading = "Limits")]
     pub uniques: Vec<String>,
     /// Rate limit: at most N runs with this key start per DURATION, such as api=10/1m; otherwise `run` exits with 105
     /// and a queued run waits (repeatable)
-    #[arg(id = "rate", long = "rate", value_name = "KEY=N/DURATION")]
+    #[arg(id = "rate", long = "rate", value_name = "KEY=N/DURATION", help_heading = "Limits", hide_short_help = true)]
     pub rates: Vec<String>,
     /// The state of the run if its owner dies [default: dead]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Retries and ends", hide_short_help = true)]
     pub on_death: Option<OnDeath>,
     /// Retry automatically after a crash, an interruption or a failure; `never` also excludes it from `outlive resume
     /// --all` (repeatable, or comma-separated)
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "WHEN",
+        help_heading = "Retries and ends",
+        hide_short_help = true
+    )]
     pub resume_on: Vec<ResumeOn>,
-    /// Retry after a crash or a failure, up to N times: short for --resume-on crash,failure --max-attempts N+1
-    #[arg(long, value_name = "N", conflicts_with_all = ["resume_on", "max_attempts"])]
+    /// Retry after a crash or a failure, up to N times
+    ///
+    /// Short for --resume-on crash,failure --max-attempts N+1.
+    #[arg(long, value_name = "N", conflicts_with_all = ["resume_on", "max_attempts"], help_heading = "Retries and ends")]
     pub retry: Option<u32>,
     /// The number of attempts that may fail, including the first
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Retries and ends", hide_short_help = true)]
     pub max_attempts: Option<u32>,
-    /// The backoff after the first failure; it doubles with every further one
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    /// The backoff after the first failure; it doubles with each
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Retries and ends")]
     pub backoff: Option<Duration>,
     /// An exit code or error type that is not retried (repeatable)
-    #[arg(long = "permanent", value_name = "CODE|TYPE")]
+    #[arg(long = "permanent", value_name = "CODE|TYPE", help_heading = "Retries and ends", hide_short_help = true)]
     pub permanent: Vec<String>,
     /// What to do with processes that outlive the command [default: keep]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Retries and ends", hide_short_help = true)]
     pub orphans: Option<Orphans>,
     /// End the run with the last of its processes; the exit status is the command's
-    #[arg(long, conflicts_with = "orphans")]
+    #[arg(long, conflicts_with = "orphans", help_heading = "Retries and ends", hide_short_help = true)]
     pub wait_tree: bool,
     /// What to do when the registry was unreachable for so long that another worker may claim the run (default: stop
     /// if it holds a key, otherwise continue)
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Retries and ends", hide_short_help = true)]
     pub on_lease_loss: Option<LeaseLoss>,
-    /// A shell command to execute when the run has ended, with the run as JSON on its standard input
-    #[arg(long, value_name = "COMMAND")]
+    /// A shell command to execute when the run has ended
+    ///
+    /// It is given the run as JSON on its standard input.
+    #[arg(long, value_name = "COMMAND", help_heading = "Retries and ends")]
     pub notify: Option<String>,
     /// The span of a distributed trace that it belongs to, as W3C Trace Context writes it; its processes and handlers
     /// are given it [default: TRACEPARENT of the environment, if that is valid]
-    #[arg(long, value_name = "TRACEPARENT", value_parser = parse_trace_parent)]
+    #[arg(long, value_name = "TRACEPARENT", value_parser = parse_trace_parent, help_heading = "Environment", hide_short_help = true)]
     pub traceparent: Option<TraceParent>,
     /// Where it writes artifacts, for `outlive sweep`: s3://BUCKET/PREFIX, or a directory
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", help_heading = "Artifacts", hide_short_help = true)]
     pub artifacts: Option<String>,
     /// The directory layout below --artifacts. TREES: artifacts are in TREES/run_id=ID/, and objects that the
     /// manifest of a succeeded run does not name are swept. TREES:PART: they are in TREES/run_id=ID/PART/attempt=NN/,
     /// and attempts are swept. See docs/bucket.md [default: shards:db={db_id:05d}]
-    #[arg(long, value_name = "TREES[:PART]", requires = "artifacts")]
+    #[arg(
+        long,
+        value_name = "TREES[:PART]",
+        requires = "artifacts",
+        help_heading = "Retries and ends",
+        hide_short_help = true
+    )]
     pub layout: Option<String>,
     /// The query that lists the winners in a manifest that is a SQLite database [default: every text in it]
-    #[arg(long, value_name = "SQL", requires = "artifacts")]
+    #[arg(long, value_name = "SQL", requires = "artifacts", help_heading = "Retries and ends", hide_short_help = true)]
     pub winners: Option<String>,
-    /// Record environment variables with the run, for every attempt on every host: NAME with its current value,
-    /// 'CUDA_*' for all that match, NAME=VALUE as given (repeatable); secrets are kept in your home, not in the
-    /// registry
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    /// Record environment variables with the run (repeatable)
+    ///
+    /// For every attempt on every host: NAME with its current value, 'CUDA_*' for all that match, NAME=VALUE as given.
+    /// Secrets are kept in your home, not in the registry.
+    #[arg(long = "env", value_name = "NAME[=VALUE]", help_heading = "Environment")]
     pub env: Vec<String>,
     /// The environment of attempts, in addition to --env [default: keep]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", help_heading = "Environment", hide_short_help = true)]
     pub env_mode: Option<EnvModeFlag>,
     /// Do not capture output; the command uses the streams of this call directly
-    #[arg(long)]
+    #[arg(long, help_heading = "Environment", hide_short_help = true)]
     pub no_log: bool,
     /// Allocate a terminal, for `outlive attach`: with --detach
-    #[arg(long)]
+    #[arg(long, help_heading = "Environment", hide_short_help = true)]
     pub tty: bool,
     /// Keep standard input open, for `outlive send`: with --detach
-    #[arg(long)]
+    #[arg(long, help_heading = "Environment", hide_short_help = true)]
     pub stdin: bool,
     /// Execute the words, joined by spaces, with a shell
-    #[arg(long)]
+    #[arg(long, help_heading = "Environment", hide_short_help = true)]
     pub shell: bool,
     /// Store the program's name without its arguments; the run cannot be resumed then
-    #[arg(long)]
+    #[arg(long, help_heading = "Environment", hide_short_help = true)]
     pub no_argv: bool,
     #[command(flatten)]
     pub ready: ReadyFlags,

@@ -43,20 +43,21 @@ const PORT: &str = "$PORT";
 pub struct ReadyFlags {
     /// It is ready when this port of the loopback address accepts connections: a number, or '$PORT' for the one of
     /// --port
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", help_heading = "Environment", hide_short_help = true)]
     pub ready_tcp: Option<String>,
-    /// It is ready when a GET of this http:// URL is answered with a status from 200 to 399; $PORT in it is the one of
-    /// --port
-    #[arg(long, value_name = "URL")]
+    /// It is ready when a GET of this http:// URL succeeds
+    ///
+    /// A status from 200 to 399 is a success. $PORT in the URL is the one of --port.
+    #[arg(long, value_name = "URL", help_heading = "Environment")]
     pub ready_http: Option<String>,
     /// It is ready when a line of its output matches this regular expression
-    #[arg(long, value_name = "REGEX", conflicts_with = "no_log")]
+    #[arg(long, value_name = "REGEX", conflicts_with = "no_log", help_heading = "Environment", hide_short_help = true)]
     pub ready_output: Option<String>,
     /// It is ready when a shell that executes this ends with status 0
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = "Environment", hide_short_help = true)]
     pub ready_command: Option<String>,
     /// A run that is not ready after this long is ended and has failed [default: 1m]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Environment", hide_short_help = true)]
     pub ready_within: Option<Duration>,
 }
 

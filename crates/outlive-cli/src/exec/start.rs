@@ -24,14 +24,16 @@ const COMMAND_LINE: usize = 1 << 20;
 #[derive(Debug, Default, Args)]
 pub struct RunFlags {
     /// Execute it in this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Environment")]
     pub cwd: Option<PathBuf>,
-    /// Lease a free port of this machine, and hand it over as PORT (the first) and OUTLIVE_PORT_<NAME> (repeatable)
-    #[arg(id = "port", long = "port", value_name = "NAME")]
+    /// Lease a free port of this machine (repeatable)
+    ///
+    /// The command finds it in OUTLIVE_PORT_<NAME>, and the first also in PORT.
+    #[arg(id = "port", long = "port", value_name = "NAME", help_heading = "Environment")]
     pub ports: Vec<String>,
     /// End it, with all its processes, when this process ends; `session`: when the session ends that this call belongs
     /// to [default: none]
-    #[arg(long, value_name = "PID|session|none", value_parser = parse_leash)]
+    #[arg(long, value_name = "PID|session|none", value_parser = parse_leash, help_heading = "Limits", hide_short_help = true)]
     pub leash: Option<LeashTo>,
     #[command(flatten)]
     pub spec: SpecFlags,

@@ -44,6 +44,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
         };
         let error = match found {
             Ok(seen) => {
+                context.remember(&seen.run, word);
                 located.runs.push((0, seen));
                 continue;
             }
@@ -56,6 +57,7 @@ pub async fn locate(context: &Context, words: &[String], effect: Effect) -> Resu
                     crate::ui::talk(&format!("outlive: `{word}` is run {run} of {place}\n"));
                 }
                 located.add(there, &run, effect).await?;
+                located.runs.last().iter().for_each(|(_, seen)| context.remember(&seen.run, word));
             }
             Elsewhere::Foreign(listed) => {
                 let (run, repo) = (plain(&listed.record.run_id), plain(&listed.record.repo));
@@ -77,6 +79,7 @@ pub async fn locate_one(context: &Context, word: &str, effect: Effect) -> Result
 }
 
 impl Located {
+    /// Adds a run of a registry elsewhere, which `run` names.
     async fn add(&mut self, there: Box<Context>, run: &str, effect: Effect) -> Result<(), Error> {
         let is_it =
             |place: &RegistryRef| place.context.as_ref().is_some_and(|context| context.named() == there.named());

@@ -9,6 +9,8 @@ use outlive::lifecycle::health::{OwnerStatus, RunStatus};
 use outlive::registry::{EXTERNAL_KIND, Registry};
 use outlive::run::{Run, State, StateName};
 
+use crate::ui::run_view::RunView;
+use crate::ui::typed::called;
 use crate::ui::{plain, talk};
 
 /// The kind of the run that a supervisor is.
@@ -37,7 +39,7 @@ impl Serving {
         if text == self.said {
             return Ok(());
         }
-        let id = seen.run.id;
+        let id = called(seen.run.id);
         match &text {
             Some(Waits { text, is_unserved }) => {
                 let is_workers = *is_unserved && !is_for_handler(&seen.run);
@@ -63,7 +65,8 @@ struct Waits {
 /// What a run waits for that is neither its turn nor a clock; none where a worker serves it and nothing else is in the
 /// way.
 async fn waits_for(registry: &Registry, seen: &RunStatus) -> Result<Option<Waits>, Error> {
-    let reason = seen.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let shown = RunView::unsigned(seen, registry).shown_reason(registry.clock().now(), |run| Some(called(run)));
+    let reason = shown.map(|reason| format!(": {reason}")).unwrap_or_default();
     if seen.run.spec.kind == EXTERNAL_KIND || is_served(registry, &seen.run).await? {
         // A run that is dead by its look alone is retried by its worker.
         let is_waiting = !reason.is_empty() && matches!(seen.run.state, State::Pending(_));

@@ -67,8 +67,8 @@ fn not_found(uri: &str, why: &str) -> ErrorData {
 
 impl<D: Desk> Tools<D> {
     /// A page of the runs whose output can be read.
-    pub(super) async fn resources(&self, after: Option<String>, who: &Who) -> Result<ListResourcesResult, ErrorData> {
-        let input = json!({ "all": true, "limit": LISTED, "after": after });
+    pub(super) async fn resources(&self, cursor: Option<String>, who: &Who) -> Result<ListResourcesResult, ErrorData> {
+        let input = json!({ "all": true, "limit": LISTED, "cursor": cursor });
         let page = self.ask(operation("ps")?, input, who).await;
         let page = page.map_err(|failure| ErrorData::invalid_params(failure.message().to_owned(), None))?;
         let resource = |run: &Value| {

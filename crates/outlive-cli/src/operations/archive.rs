@@ -11,8 +11,8 @@ use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
 use outlive::index::{Kind, Lifecycle, Query, SourceAddress};
-use outlive::lifecycle::Refusal;
 use outlive::lifecycle::health::RunStatus;
+use outlive::lifecycle::{ActionKind, Refusal};
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::Registry;
 use outlive::run::StateName;
@@ -161,7 +161,7 @@ impl Operate for Archive {
                 Ok(None) => {}
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::ui::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::ui::talk(&format!("warning: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }
@@ -298,7 +298,7 @@ async fn mark_named(
         Err(error) => Some(error),
     };
     for word in words {
-        if find_in(&mut places, word).await? {
+        if find_in(context, &mut places, word).await? {
             continue;
         }
         let error = none_here.clone().unwrap_or_else(|| Error::NotFound(word.clone()));
@@ -306,6 +306,7 @@ async fn mark_named(
             Elsewhere::Registry(there, run) => {
                 let registry = there.for_report(&run).await?;
                 let found = vec![registry.find(&run).await?];
+                found.iter().for_each(|seen| context.remember(&seen.run, word));
                 places.push(MarkedRegistry { there: Some(there), registry, found });
             }
             Elsewhere::Foreign(listed) => {
@@ -328,13 +329,14 @@ async fn mark_named(
 }
 
 /// Looks for a run in the registries that are open: in the one here by any name, in another by its whole id alone.
-async fn find_in(places: &mut [MarkedRegistry], word: &str) -> Result<bool, Error> {
+async fn find_in(context: &Context, places: &mut [MarkedRegistry], word: &str) -> Result<bool, Error> {
     let id = word.rsplit(':').next().unwrap_or(word);
     let is_whole = id.parse::<RunId>().is_ok();
     for place in places.iter_mut().filter(|place| place.there.is_none() || is_whole) {
         let sought = if place.there.is_none() { word } else { id };
         match place.registry.find(sought).await {
             Ok(seen) => {
+                context.remember(&seen.run, word);
                 place.found.push(seen);
                 return Ok(true);
             }
@@ -349,7 +351,7 @@ async fn find_in(places: &mut [MarkedRegistry], word: &str) -> Result<bool, Erro
 async fn mark_in(registry: &Registry, found: Vec<RunStatus>, mark: Mark<'_>) -> Result<Vec<RunId>, Error> {
     for seen in &found {
         let refusal = match (seen.state.is_ended(), seen.run.archived.is_some(), mark.archived) {
-            (false, ..) => Refusal::WrongState { action: "archive", state: seen.state },
+            (false, ..) => Refusal::WrongState { action: ActionKind::Archive, state: seen.state },
             (true, true, true) => Refusal::Archived,
             (true, false, false) => Refusal::NotArchived,
             _ => continue,

@@ -9,8 +9,8 @@ use clap::builder::PossibleValuesParser;
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::lifecycle::Refusal;
 use outlive::lifecycle::health::{Health, RunStatus};
+use outlive::lifecycle::{ActionKind, Refusal};
 use outlive::owner::LiveProcesses;
 use outlive::registry::{CancelOptions, Cancellation, Registry};
 use outlive::run::StateName;
@@ -22,7 +22,8 @@ use super::bulk::{Bulk, BulkFilter, SELECTING, each_batch, states};
 use super::wait::until_ended;
 use crate::call::{Context, Effect, Operate, deliver};
 use crate::lookup::located::{Located, RegistryRef, locate};
-use crate::ui::plain;
+use crate::ui::typed::called;
+use crate::ui::{counted, plain};
 
 /// Cancel runs and stop their processes
 ///
@@ -32,17 +33,17 @@ use crate::ui::plain;
 /// attempt, are ended here, and the run is final. Processes on another host cannot be ended from here: the answer
 /// names that host. The first request stands. If one of several runs cannot be cancelled, none is.
 ///
-/// With --status, --kind, --name, --label, --since or --until, the runs that match are counted, and cancelled with
-/// --yes: in flight, unless --status says otherwise. A thousand runs are one write.
+/// With --all, --status, --kind, --name, --label, --since or --until, the runs that match are counted, and cancelled
+/// only with --yes: in flight, unless --status says otherwise. A thousand runs are one write.
 #[derive(Debug, Default, Args)]
 #[command(
-    override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all\n       outlive cancel [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+    override_usage = "outlive cancel [OPTIONS] <RUNS>...\n       outlive cancel [OPTIONS] --all [--yes]\n       outlive cancel [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
 )]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     #[arg(required_unless_present_any = SELECTING.into_iter().chain(["all"]))]
     pub runs: Vec<String>,
-    /// Every run of this registry that is in flight
+    /// Every run of this registry that is in flight: with --yes, else they are only listed
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
     /// Select runs in this state (repeatable)
@@ -81,6 +82,9 @@ pub struct Cancelled {
     bulk: Option<Bulk>,
     #[serde(skip)]
     waited: bool,
+    /// `--all` was said without `--yes` or `--dry-run`.
+    #[serde(skip)]
+    is_asked: bool,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -128,17 +132,20 @@ impl Operate for Cancel {
     const EFFECT: Effect = Effect::Stop;
     const EXAMPLES: &'static str = "outlive cancel train --reason 'wrong data'\n\
                                     outlive cancel train --grace 2m --wait\n\
-                                    outlive cancel --all --dry-run\n\
+                                    outlive cancel --all\n\
                                     outlive cancel --kind import --label tenant=acme --status pending";
     type Output = Cancelled;
 
     fn effect(&self) -> Effect {
-        if self.is_bulk() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+        if (self.is_bulk() || self.all) && !self.filter.yes { Effect::Read } else { Self::EFFECT }
     }
 
-    async fn operate(self, context: &Context) -> Result<Cancelled, Error> {
+    async fn operate(mut self, context: &Context) -> Result<Cancelled, Error> {
+        let is_asked = self.all && !self.filter.yes && !self.dry_run;
+        self.dry_run |= is_asked;
         self.filter.check(&self.status, self.all || !self.runs.is_empty())?;
-        let mut cancelled = Cancelled { dry_run: self.dry_run, runs: Vec::new(), bulk: None, waited: self.wait };
+        let mut cancelled =
+            Cancelled { dry_run: self.dry_run, runs: Vec::new(), bulk: None, waited: self.wait, is_asked };
         if self.is_bulk() {
             let bulk = self.in_bulk(context).await?;
             return Ok(Cancelled { dry_run: !self.filter.yes, bulk: Some(bulk), ..cancelled });
@@ -170,7 +177,7 @@ impl Operate for Cancel {
                 cancelled.runs.push(self.cancel(registry, seen).await?);
             }
         }
-        if self.wait {
+        if self.wait && !self.dry_run {
             self.wait(context, &asked, &mut cancelled.runs).await?;
         }
         for run in cancelled.runs.iter_mut().filter(|run| run.outcome == Word::CancelRequested) {
@@ -271,7 +278,7 @@ impl Cancel {
             if is_unfinished {
                 continue;
             }
-            let refusal = Refusal::WrongState { action: "request cancel", state: seen.state };
+            let refusal = Refusal::WrongState { action: ActionKind::RequestCancel, state: seen.state };
             return Err(Error::Refused { run: seen.run.id, refusal });
         }
         Ok(located)
@@ -279,7 +286,8 @@ impl Cancel {
 
     async fn in_flight(&self, context: &Context) -> Result<Located, Error> {
         // Where there is no registry, nothing is in flight.
-        let Some(registry) = context.to_change().await? else {
+        let opened = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+        let Some(registry) = opened else {
             return Ok(Located { places: Vec::new(), runs: Vec::new() });
         };
         if !self.dry_run {
@@ -390,7 +398,11 @@ impl fmt::Display for Cancelled {
         if self.runs.is_empty() {
             return writeln!(f, "nothing to cancel");
         }
-        self.runs.iter().try_for_each(|run| writeln!(f, "{run}"))
+        self.runs.iter().try_for_each(|run| writeln!(f, "{run}"))?;
+        match self.is_asked {
+            true => writeln!(f, "{} selected; nothing was cancelled, --yes cancels", counted(self.runs.len(), "run")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -409,7 +421,7 @@ impl fmt::Display for Outcome {
 impl Outcome {
     /// What keeps a run from being cancelled, and what to type about it.
     fn what_is_left(&self) -> String {
-        let id = self.id;
+        let id = called(self.id);
         let live = LiveProcesses { pids: self.live_pids.clone(), unseen: self.live_unseen };
         if let Some(pid) = self.silent_owner {
             return format!(

@@ -9,7 +9,7 @@ use clap::Args;
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::logs::show_bytes;
-use outlive::time::show_duration;
+use outlive::time::{Clock, SystemClock, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use self::environment::variables;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{RegistryRef, locate_one};
 use crate::ui::plain;
-use crate::ui::run_view::RunView;
+use crate::ui::run_view::{RunView, moment};
 
 /// Compare two runs: command, environment, steps, outcome, duration and usage
 ///
@@ -182,6 +182,9 @@ impl Field {
     fn shown(&self, value: &Value) -> String {
         match (value, value.as_u64()) {
             (Value::Null, _) => "none".into(),
+            (Value::String(at), _) if self.field.ends_with("_at") => {
+                at.parse().map_or_else(|_| plain(at), |at| moment(at, SystemClock.now()))
+            }
             (_, Some(ms)) if self.field.ends_with("_ms") => show_duration(Duration::from_millis(ms)),
             (_, Some(bytes)) if self.field.ends_with("_bytes") => show_bytes(bytes),
             (Value::String(text), _) => plain(text),

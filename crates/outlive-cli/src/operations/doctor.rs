@@ -23,7 +23,7 @@ use crate::ui::plain;
 /// another name and rebuilt from the files of the runs.
 #[derive(Debug, Default, Args)]
 pub struct Doctor {
-    /// Mend what can be mended
+    /// Repair what can be repaired without losing anything
     #[arg(long)]
     pub fix: bool,
 }

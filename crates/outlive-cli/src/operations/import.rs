@@ -25,7 +25,7 @@ const NAMED: usize = 100;
 /// Import the rows of a task_run table of a database
 ///
 /// Rows that are DONE, FAILED or CANCELED become ended runs with their times and results, those that wait become queued
-/// runs for a handler of their kind. A RUNNING row without an owner, or whose owner is not heard of any more, becomes a
+/// runs for a handler of their kind. A RUNNING row without an owner, or whose owner sends no heartbeats, becomes a
 /// failed run; one whose owner is alive is left. Nothing is changed in the database. Without --yes it only counts; to
 /// import again imports what is new.
 #[derive(Debug, Args)]

@@ -33,6 +33,9 @@ pub struct InUse {
     keys: Vec<KeyView>,
     /// All runs that have not ended were looked at; else the first 20,000.
     complete: bool,
+    /// The only key that was asked for.
+    #[serde(skip)]
+    sought: Option<String>,
 }
 
 /// A key, as every surface shows it.
@@ -120,12 +123,12 @@ impl Operate for Keys {
 
     async fn operate(self, context: &Context) -> Result<InUse, Error> {
         let Some(registry) = context.existing().await? else {
-            return Ok(InUse { registry: context.place()?, keys: Vec::new(), complete: true });
+            return Ok(InUse { registry: context.place()?, keys: Vec::new(), complete: true, sought: self.name });
         };
         let (keys, complete) = registry.keys_in_use().await?;
         let wanted = |used: &&KeyUse| self.name.as_ref().is_none_or(|name| *name == used.key.name);
         let keys = keys.iter().filter(wanted).map(KeyView::of).collect();
-        Ok(InUse { registry: registry.shown(), keys, complete })
+        Ok(InUse { registry: registry.shown(), keys, complete, sought: self.name })
     }
 }
 
@@ -142,7 +145,11 @@ fn names(runs: &[RunRef]) -> String {
 impl fmt::Display for InUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.keys.is_empty() {
-            return writeln!(f, "no key is held or waited for in {}", plain(&self.registry));
+            let registry = plain(&self.registry);
+            return match &self.sought {
+                Some(key) => writeln!(f, "key `{}` is neither held nor waited for in {registry}", plain(key)),
+                None => writeln!(f, "no key is held or waited for in {registry}"),
+            };
         }
         let row = |key: &KeyView| {
             let colour = (!key.free && !key.waiters.is_empty()).then_some(Colour::Doubtful);

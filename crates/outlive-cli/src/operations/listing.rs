@@ -59,9 +59,9 @@ pub struct ListFilter {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 50)]
     pub limit: usize,
-    /// Cursor: the `next` value of the previous page
+    /// Where the page begins: the `next` of the previous answer
     #[arg(long, value_name = "NEXT")]
-    pub after: Option<String>,
+    pub cursor: Option<String>,
     /// Leave out so many runs first
     #[arg(long, default_value_t = 0)]
     pub offset: usize,
@@ -89,7 +89,7 @@ impl Default for ListFilter {
             text: None,
             unarchived: false,
             limit: 50,
-            after: None,
+            cursor: None,
             offset: 0,
             total: false,
             verify: false,
@@ -118,7 +118,7 @@ impl ListFilter {
         let labels: Result<BTreeMap<String, String>, Error> =
             self.labels.iter().map(|label| parse_label(label)).collect();
         let text = [more, self.text.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
-        let after = self.after.as_deref().map(str::parse).transpose();
+        let after = self.cursor.as_deref().map(str::parse).transpose();
         Ok(Query {
             text: Some(text).filter(|text| !text.is_empty()),
             app: self.app.clone(),
@@ -197,7 +197,7 @@ impl ListFilter {
         words.extend(self.unarchived.then(|| "--unarchived".into()));
         words.extend((self.scope == Scope::Repo).then(|| "--scope=repo".into()));
         words.extend(self.verify.then(|| "--verify".into()));
-        words.extend([format!("--limit={}", self.limit), format!("--after={next}")]);
+        words.extend([format!("--limit={}", self.limit), format!("--cursor={next}")]);
         command_line(words.iter().map(String::as_bytes))
     }
 }

@@ -41,13 +41,13 @@ pub struct Output {
     #[arg(long, value_name = "N")]
     pub attempt: Option<u32>,
     /// Begin with the last N lines
-    #[arg(long, value_name = "N", conflicts_with = "after")]
+    #[arg(long, value_name = "N", conflicts_with = "cursor")]
     pub lines: Option<u64>,
-    /// Cursor: the `next` value of the previous page
+    /// Where the page begins: the `next` of the previous answer
     #[arg(long, value_name = "NEXT")]
-    pub after: Option<String>,
+    pub cursor: Option<String>,
     /// Begin with what was written at or after this time: 2026-11-15T09:30:00Z, 18:00, 10m (ago)
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "lines"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["cursor", "lines"])]
     pub since: Option<String>,
     /// Answer with one text instead of pieces: without escape sequences, and of --lines the end where not all of it
     /// fits
@@ -121,12 +121,12 @@ impl Operate for Output {
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} bytes, not {}", self.limit)));
         }
-        let after = self.after.as_deref().map(place).transpose()?;
+        let after = self.cursor.as_deref().map(place).transpose()?;
         let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
         let (logs, attempt) = attempt_meant(&registry, &seen, self.attempt)?;
         let id = seen.run.id;
         let ended = seen.state.is_ended() || attempt < seen.run.attempt;
-        let next = self.after.clone().unwrap_or_else(|| "0.0".into());
+        let next = self.cursor.clone().unwrap_or_else(|| "0.0".into());
         let mut written = Written { id, attempt, ended, pieces: Vec::new(), text: None, text_cut: None, next };
         let grep = self.grep.as_deref().map(expression).transpose()?;
         let since = self.since.as_deref().map(|since| moment(since, &registry)).transpose()?;
@@ -232,6 +232,6 @@ impl fmt::Display for Written {
                 (None, None, left_out) => writeln!(f, "{} bytes are left out", left_out.unwrap_or_default())?,
             }
         }
-        if self.ended { Ok(()) } else { writeln!(f, "more: outlive output {} --after {}", self.id, self.next) }
+        if self.ended { Ok(()) } else { writeln!(f, "more: outlive output {} --cursor {}", self.id, self.next) }
     }
 }

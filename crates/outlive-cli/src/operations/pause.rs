@@ -22,6 +22,9 @@ use crate::ui::plain;
 /// pass meanwhile are not made up for. A run that is running already is not affected. With --kind, --name, --label, --since
 /// or --until, the queued runs that match are counted, and paused with --yes. A thousand runs are one write.
 #[derive(Debug, Default, Args)]
+#[command(
+    override_usage = "outlive pause [OPTIONS] <RUNS>...\n       outlive pause [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+)]
 pub struct Pause {
     /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present_any = SELECTING_OF_STATE)]
@@ -38,6 +41,9 @@ pub struct Pause {
 /// A run of a schedule waits for its next slot; any other run is executed when its turn comes. With --kind, --name,
 /// --label, --since or --until, the paused runs that match are counted, and unpaused with --yes.
 #[derive(Debug, Default, Args)]
+#[command(
+    override_usage = "outlive unpause [OPTIONS] <RUNS>...\n       outlive unpause [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+)]
 pub struct Unpause {
     /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present_any = SELECTING_OF_STATE)]

@@ -32,6 +32,7 @@ use crate::operations::listing::repo_name;
 use crate::ui;
 use crate::ui::run_view::{RunView, colour, in_milliseconds, percent_of, progress_of, quoted, short_ids};
 use crate::ui::table::{Cell, Colour, Step, Table};
+use crate::ui::typed::called;
 use crate::ui::{Look, cut, plain, quote};
 
 /// List running, waiting and unfinished runs of this registry
@@ -82,9 +83,9 @@ pub struct Ps {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// Cursor: the `next` value of the previous page
+    /// Where the page begins: the `next` of the previous answer
     #[arg(long, value_name = "NEXT", allow_hyphen_values = true)]
-    pub after: Option<String>,
+    pub cursor: Option<String>,
     /// Runs of every repository that is known
     #[arg(short, long)]
     pub global: bool,
@@ -226,7 +227,7 @@ impl Operate for Ps {
             wanted.ended_since = parse_moment(ATTENTION, SystemClock.now(), Towards::Past).ok();
         }
         let filter = self.filter(wanted.to_look_at())?;
-        let place = ListPlace::of(self.sort.as_deref(), self.after.as_deref())?;
+        let place = ListPlace::of(self.sort.as_deref(), self.cursor.as_deref())?;
         if self.limit == 0 || self.limit > MOST {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
@@ -286,7 +287,7 @@ impl Ps {
                 Ok(None) => continue,
                 Err(error) => {
                     let (repo, error) = (plain(&known.address.repo()), plain(&error.to_string()));
-                    crate::ui::talk(&format!("outlive: {repo} is left out: {error}\n"));
+                    crate::ui::talk(&format!("warning: {repo} is left out: {error}\n"));
                     continue;
                 }
             };
@@ -386,7 +387,7 @@ impl Ps {
         let registry = plain(registry);
         let one = [&self.name, &self.kind, &self.text, &self.host, &self.user, &self.since, &self.until];
         let narrowed = one.iter().any(|one| one.is_some()) || !self.labels.is_empty() || !self.status.is_empty();
-        match (narrowed || self.after.is_some(), self.all) {
+        match (narrowed || self.cursor.is_some(), self.all) {
             (true, true) => format!("no such runs in {registry}; `outlive ps --all` lists every run"),
             (true, false) => format!("no such runs in {registry}; add --all for those that have ended or are archived"),
             (false, true) => format!("no runs in {registry}; `outlive run -- COMMAND` starts one"),
@@ -421,7 +422,7 @@ impl Ps {
         let one = named.into_iter().filter_map(|(flag, word)| Some((flag, word.as_ref()?)));
         // In one word each, so that a value that looks like a flag is none.
         words.extend(status.chain(one).chain(labels).map(|(flag, value)| format!("{flag}={value}")));
-        words.extend(["--limit".into(), self.limit.to_string(), format!("--after={next}")]);
+        words.extend(["--limit".into(), self.limit.to_string(), format!("--cursor={next}")]);
         ui::command_line(words.iter().map(String::as_bytes))
     }
 }
@@ -512,7 +513,7 @@ impl Runs {
             line.awaits_resume && of.len() > 1
         };
         let alone = self.lines.iter().zip(ids).filter(|(line, _)| !is_shared(line));
-        let alone = alone.filter_map(|(line, id)| Some(line.next_step.as_ref()?.replace(&line.id.to_string(), id)));
+        let alone = alone.filter_map(|(line, id)| Some(line.next_step.as_ref()?.replace(&called(line.id), id)));
         let mut hints: Vec<String> = alone.collect::<BTreeSet<_>>().into_iter().collect();
         if unnamed.len() > 1 {
             let count = unnamed.len();

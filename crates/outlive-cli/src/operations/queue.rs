@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use outlive::error::Error;
 use outlive::filter::Filter;
 use outlive::id::RunId;
-use outlive::lifecycle::Refusal;
+use outlive::lifecycle::{ActionKind, Refusal};
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::{CancelOptions, Cancellation, EXTERNAL_KIND, Enqueued, Parent, Planned, Registry};
 use outlive::run::{InvalidShare, Key, Release, Run, Share, StateName};
@@ -40,7 +40,7 @@ use crate::lookup::serving::{WHEN_DUE, is_scheduled, is_served};
 use crate::operations::bulk::{Bulk, BulkFilter, SELECTING_OF_STATE};
 use crate::operations::wait::{Ended, Wait};
 use crate::ui::run_view::RunView;
-use crate::ui::talk;
+use crate::ui::{counted, talk};
 
 /// Add a command to the queue, for `outlive work` or `outlive supervise`
 ///
@@ -51,46 +51,60 @@ use crate::ui::talk;
 #[derive(Debug, Default, Args)]
 pub struct Add {
     /// Lower is executed first
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, help_heading = "Queue")]
     pub priority: i32,
     /// The tenant that it is for: runs of one priority are claimed in turn from every share, as often as its weight says
-    #[arg(long, value_name = "TENANT[:WEIGHT]", value_parser = parse_share)]
+    #[arg(long, value_name = "TENANT[:WEIGHT]", value_parser = parse_share, help_heading = "Queue", hide_short_help = true)]
     pub share: Option<Share>,
-    /// Not before this time, such as 2026-11-15T09:30:00Z, or after this long, such as 90m
-    #[arg(long, value_name = "TIME|DURATION")]
+    /// Not before this time, such as 18:00, or after this long
+    ///
+    /// A time such as 18:00, tomorrow or 2026-11-15T09:30:00Z, or a duration such as 90m.
+    #[arg(long, value_name = "TIME|DURATION", help_heading = "Queue")]
     pub not_before: Option<String>,
-    /// Only after this run has succeeded; if it fails or is cancelled, so does this one (repeatable)
-    #[arg(long, value_name = "RUN")]
+    /// Only after this run has succeeded (repeatable)
+    ///
+    /// If that run fails or is cancelled, so does this one.
+    #[arg(long, value_name = "RUN", help_heading = "Queue")]
     pub needs: Vec<String>,
     /// Only after this run has ended, however it did (repeatable)
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", help_heading = "Queue", hide_short_help = true)]
     pub needs_any: Vec<String>,
     /// Repeat, with this long between two starts
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "cron", help_heading = "Queue")]
     pub every: Option<Duration>,
-    /// Repeat by the calendar of this machine: minute, hour, day of the month, month, day of the week
-    #[arg(long, value_name = "EXPRESSION")]
+    /// Repeat by the calendar of this machine
+    ///
+    /// Five fields: minute, hour, day of the month, month, day of the week.
+    #[arg(long, value_name = "EXPRESSION", help_heading = "Queue")]
     pub cron: Option<String>,
     /// What to do about times that passed while no worker was running [default: once]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Queue", hide_short_help = true)]
     pub missed: Option<OnMissed>,
-    /// Add the runs that this file describes, all of them or none: JSON lines with the fields of this call, whose
-    /// `needs` may name each other
-    #[arg(long, value_name = "FILE", conflicts_with = "argv")]
+    /// Add the runs that this file describes, as JSON lines
+    ///
+    /// All of them or none. Each line has the fields of this call; their `needs` may name each other.
+    #[arg(long, value_name = "FILE", conflicts_with = "argv", help_heading = "Queue")]
     pub file: Option<PathBuf>,
     /// Instead of a command, work for a handler of its kind: the input, as JSON, @FILE, or - for the standard input
-    #[arg(long, value_name = "JSON|@FILE|-", value_parser = JsonWord::parse, conflicts_with = "argv", requires = "kind")]
+    #[arg(long, value_name = "JSON|@FILE|-", value_parser = JsonWord::parse, conflicts_with = "argv", requires = "kind", help_heading = "Queue", hide_short_help = true)]
     pub input: Option<JsonWord>,
-    /// Wait until it has ended, and exit with its exit status, as `outlive wait` does; a worker must be running
-    #[arg(long)]
+    /// Wait until it has ended, and exit with its exit status
+    ///
+    /// As `outlive wait` does; a worker must be running.
+    #[arg(long, help_heading = "Queue")]
     pub wait: bool,
-    /// Start a worker in the background where none serves it; that worker ends when nothing waits for a worker alone
-    #[arg(long)]
+    /// Start a worker in the background where none serves it
+    ///
+    /// That worker ends when nothing waits for a worker alone.
+    #[arg(long, help_heading = "Queue")]
     pub ensure_worker: bool,
     #[command(flatten)]
     pub entry: EntryFlags,
     #[command(flatten)]
     pub spec: SpecFlags,
+    /// The line of the file that describes it.
+    #[arg(skip)]
+    line: Option<String>,
 }
 
 /// What becomes of times at which no worker ran.
@@ -113,14 +127,17 @@ pub struct Show {
 
 /// Remove waiting runs from the queue
 ///
-/// Only waiting runs; `outlive cancel` stops a running one. The schedule of a recurring run ends. With --kind, --name,
-/// --label, --since or --until, the runs that match are counted, and removed with --yes.
+/// Only waiting runs; `outlive cancel` stops a running one. The schedule of a recurring run ends. With --all, --kind,
+/// --name, --label, --since or --until, the runs that match are counted, and removed only with --yes.
 #[derive(Debug, Default, Args)]
+#[command(
+    override_usage = "outlive queue cancel [OPTIONS] <RUNS>...\n       outlive queue cancel [OPTIONS] --all [--yes]\n       outlive queue cancel [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+)]
 pub struct Cancel {
     /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present_any = SELECTING_OF_STATE.into_iter().chain(["all"]))]
     pub runs: Vec<String>,
-    /// All that wait
+    /// All that wait: with --yes, else they are only listed
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
     #[command(flatten)]
@@ -171,6 +188,9 @@ pub struct Taken {
     requested: Vec<RunId>,
     /// Of a call that selected runs by a filter: what became of them.
     bulk: Option<Bulk>,
+    /// `--all` was said without `--yes` or `--dry-run`.
+    #[serde(skip)]
+    is_asked: bool,
 }
 
 impl Add {
@@ -184,6 +204,14 @@ impl Add {
             ));
         }
         Ok(())
+    }
+
+    /// An error of a run that a file describes, with the line.
+    fn in_line(&self, error: Error) -> Error {
+        match (&self.line, error) {
+            (Some(line), Error::Invalid(why)) => Error::Invalid(format!("{line}: {why}")),
+            (_, error) => error,
+        }
     }
 
     /// The run that is described.
@@ -259,12 +287,17 @@ impl Operate for Add {
     const NAME: &'static str = "queue add";
     const EFFECT: Effect = Effect::Execute;
     const EXAMPLES: &'static str = "outlive queue add --name build -- make\n\
-                                    outlive queue add --needs build --lock db -- ./migrate.sh\n\
+                                    outlive queue add --needs build --lock db --unique migration -- ./migrate.sh\n\
                                     outlive queue add --cron '30 3 * * *' --name nightly -- ./backup.sh\n\
-                                    outlive queue add --unique report --rate api=10/1m -- ./report.sh\n\
                                     outlive queue add --kind migrate --input '{\"tenant\": \"acme\"}'\n\
                                     outlive queue add --file jobs.jsonl";
     type Output = Added;
+
+    /// The short help has no room for what is rarely said of a queued run.
+    fn shape(command: Command) -> Command {
+        const RARE: [&str; 5] = ["backoff", "ensure_worker", "env", "labels", "ready_http"];
+        RARE.into_iter().fold(command, |command, rare| command.mut_arg(rare, |arg| arg.hide_short_help(true)))
+    }
 
     fn is_beyond(&self) -> bool {
         self.entry.is_any()
@@ -303,8 +336,9 @@ impl Operate for Add {
             names = Names::default();
         }
         let mut plan = Vec::new();
-        for add in &added {
-            plan.push(add.planned(&registry, context, &names).await?);
+        for (done, add) in added.iter().enumerate() {
+            context.progress().report(done, added.len());
+            plan.push(add.planned(&registry, context, &names).await.map_err(|error| add.in_line(error))?);
         }
         let runs = enqueue(&registry, plan).await?;
         if ensures_worker {
@@ -332,7 +366,7 @@ impl Operate for Add {
 async fn warn_of_unserved(registry: &Registry, runs: &[Enqueued]) -> Result<(), Error> {
     let Some(run) = runs.iter().map(|added| &added.run).find(|run| is_scheduled(run)) else { return Ok(()) };
     if !is_served(registry, run).await? {
-        talk(&format!("outlive: no worker or supervisor is there to execute it when it is due\nhint: {WHEN_DUE}\n"));
+        talk(&format!("warning: no worker or supervisor is there to execute it when it is due\nhint: {WHEN_DUE}\n"));
     }
     Ok(())
 }
@@ -388,20 +422,23 @@ impl Operate for Show {
 impl Operate for Cancel {
     const NAME: &'static str = "queue cancel";
     const EFFECT: Effect = Effect::Stop;
-    const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all --dry-run\n\
+    const EXAMPLES: &'static str = "outlive queue cancel nightly\noutlive queue cancel --all\n\
                                     outlive queue cancel --label tenant=acme";
     type Output = Taken;
 
     fn effect(&self) -> Effect {
-        if self.filter.is_any() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+        if (self.filter.is_any() || self.all) && !self.filter.yes { Effect::Read } else { Self::EFFECT }
     }
 
     fn exit_status(taken: &Taken) -> u8 {
         taken.bulk.as_ref().map_or(0, Bulk::exit_status)
     }
 
-    async fn operate(self, context: &Context) -> Result<Taken, Error> {
-        let mut taken = Taken { dry_run: self.dry_run, cancelled: Vec::new(), requested: Vec::new(), bulk: None };
+    async fn operate(mut self, context: &Context) -> Result<Taken, Error> {
+        let is_asked = self.all && !self.filter.yes && !self.dry_run;
+        self.dry_run |= is_asked;
+        let mut taken =
+            Taken { is_asked, dry_run: self.dry_run, cancelled: Vec::new(), requested: Vec::new(), bulk: None };
         self.filter.check(&[], self.all || !self.runs.is_empty())?;
         if self.filter.is_any() {
             let (status, filter) = (vec![StateName::Pending.as_str().into()], self.filter.clone());
@@ -412,11 +449,12 @@ impl Operate for Cancel {
         // All of them are looked up before any is cancelled: a wrong name changes nothing.
         let mut found = find_queued(context, &self.runs).await?;
         if let Some((_, run)) = found.iter().find(|(_, run)| run.state.name() != StateName::Pending) {
-            let refusal = Refusal::WrongState { action: "queue cancel", state: run.state.name() };
+            let refusal = Refusal::WrongState { action: ActionKind::QueueCancel, state: run.state.name() };
             return Err(Error::Refused { run: run.id, refusal });
         }
         if self.all {
-            let Some(registry) = context.to_change().await?.map(Arc::new) else { return Ok(taken) };
+            let opened = if self.dry_run { context.existing().await? } else { context.to_change().await? };
+            let Some(registry) = opened.map(Arc::new) else { return Ok(taken) };
             let waiting = registry.waiting().await?;
             let ids: Vec<RunId> = waiting.iter().map(|run| run.id).collect();
             if !self.dry_run {
@@ -457,6 +495,7 @@ pub async fn find_queued(context: &Context, words: &[String]) -> Result<Vec<(Arc
         let error = match &here {
             Ok(registry) => match registry.find(word).await {
                 Ok(seen) => {
+                    context.remember(&seen.run, word);
                     found.push((registry.clone(), seen.run));
                     continue;
                 }
@@ -491,7 +530,7 @@ impl fmt::Display for QueuePosition {
         let reason = self.run.shown_reason(SystemClock.now(), |_| None);
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         let title = self.entry.as_ref().map_or_else(|| self.run.title(), EntryView::title);
-        writeln!(f, "{} {title} is {}{reason}", self.run.id, self.run.word())?;
+        writeln!(f, "{} {title} {}{reason}", self.run.id, self.run.stands())?;
         match self.ahead {
             Some(0) => writeln!(f, "  it is the next"),
             Some(ahead) => writeln!(f, "  {ahead} are executed before it"),
@@ -510,6 +549,12 @@ impl fmt::Display for Taken {
         let requested = "cancel requested; `outlive cancel --wait";
         self.requested.iter().try_for_each(|id| writeln!(f, "{id} {requested} {id}` waits until it has stopped"))?;
         let nothing = self.cancelled.is_empty() && self.requested.is_empty();
-        if nothing { writeln!(f, "nothing is queued") } else { Ok(()) }
+        match (nothing, self.is_asked) {
+            (true, _) => writeln!(f, "nothing is queued"),
+            (false, true) => {
+                writeln!(f, "{} selected; nothing was cancelled, --yes cancels", counted(self.cancelled.len(), "run"))
+            }
+            (false, false) => Ok(()),
+        }
     }
 }

@@ -53,14 +53,14 @@ pub struct List {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// Cursor: the `next` value of the previous page
+    /// Where the page begins: the `next` of the previous answer
     #[arg(long, value_name = "NEXT")]
-    pub after: Option<String>,
+    pub cursor: Option<String>,
 }
 
 impl Default for List {
     fn default() -> Self {
-        Self { limit: 100, after: None }
+        Self { limit: 100, cursor: None }
     }
 }
 
@@ -215,7 +215,7 @@ impl Operate for Remove {
             };
             let found: Vec<&Registered> = known.iter().filter(is_it).collect();
             if found.is_empty() {
-                return Err(Error::Invalid(format!("`{word}` is not known; `outlive registry list` lists what is")));
+                return Err(Error::NoSuch { what: "repository", name: word.clone(), list: "outlive registry list" });
             }
             meant.extend(found);
         }
@@ -277,7 +277,7 @@ impl Operate for List {
         let mut known: Vec<(String, Registered)> =
             Index::of(&home()?).sources()?.into_iter().map(|known| (place(&known), known)).collect();
         known.sort_by(|one, other| one.0.cmp(&other.0));
-        if let Some(after) = &self.after {
+        if let Some(after) = &self.cursor {
             let after = from_place(after)?;
             known.retain(|(place, _)| *place > after);
         }
@@ -313,7 +313,7 @@ impl fmt::Display for Sources {
         };
         let table = Table::new(columns, self.sources.iter().map(row));
         writeln!(f, "{}", table.show(Look::of_stdout(), &[], &[]))?;
-        let more = |next: &String| writeln!(f, "more: outlive registry list --limit={} --after={next}", self.limit);
+        let more = |next: &String| writeln!(f, "more: outlive registry list --limit={} --cursor={next}", self.limit);
         self.next.as_ref().map_or(Ok(()), more)
     }
 }

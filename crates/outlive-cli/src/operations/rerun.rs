@@ -40,6 +40,9 @@ const ENDED: [StateName; 5] =
 /// With --status, --kind, --name, --label, --since or --until, the ended runs that match are counted, and repeated with
 /// --yes, a thousand in one write. With an --idempotency-key each of them is repeated once, however often this is called.
 #[derive(Debug, Default, Args)]
+#[command(
+    override_usage = "outlive rerun [OPTIONS] <RUN> [-- <ARGS>...]\n       outlive rerun [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+)]
 pub struct Rerun {
     /// A run: id or unique prefix, name, @last, @~2, or REPOSITORY:ID
     #[arg(required_unless_present_any = SELECTING)]
@@ -119,11 +122,14 @@ impl Operate for Rerun {
             return Ok(Again { bulk: Some(self.in_bulk(context).await?), ..Again::default() });
         };
         let found = match context.for_change(&word).await {
-            Ok(registry) => registry.find(&word).await.map(|seen| (registry, seen.run.id)),
+            Ok(registry) => registry.find(&word).await.map(|seen| (registry, seen)),
             Err(error) => Err(error),
         };
         let (registry, id) = match found {
-            Ok(found) => found,
+            Ok((registry, seen)) => {
+                context.remember(&seen.run, &word);
+                (registry, seen.run.id)
+            }
             Err(error) => {
                 return match elsewhere(context, self.scope, &word, error).await? {
                     Elsewhere::Registry(context, run) => {

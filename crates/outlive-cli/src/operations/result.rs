@@ -3,13 +3,16 @@
 use std::fmt;
 
 use clap::Args;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::id::RunId;
+use outlive::run::StateName;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::call::{Context, Effect, Operate};
+use crate::ui::run_view::RunView;
+use crate::ui::typed::called;
 
 /// Print what a run has returned
 ///
@@ -36,12 +39,30 @@ impl Operate for GetResult {
     async fn operate(self, context: &Context) -> Result<Returned, Error> {
         let registry = context.for_lookup(&self.run).await?;
         let seen = registry.find(&self.run).await?;
+        context.remember(&seen.run, &self.run);
         let id = seen.run.id;
         match &seen.run.result {
             Some(result) => Ok(Returned { id, result: (**result).clone() }),
-            None => Err(Error::Invalid(format!("run `{}` has no result: it is {}", self.run, seen.run.state.name()))),
+            None => Err(no_result(&RunView::unsigned(&seen, &registry))),
         }
     }
+}
+
+/// Why a run has no result, and what to type instead.
+fn no_result(run: &RunView) -> Error {
+    let called = called(run.id);
+    let hint = match (run.state, &run.command) {
+        (state, _) if !state.is_ended() => format!("`outlive wait {called}` waits until it has ended"),
+        (StateName::Succeeded, Some(_)) => {
+            format!("a command returns no result; `outlive logs {called}` prints its output")
+        }
+        (_, Some(_)) => {
+            format!("`outlive why {called}` shows why; `outlive logs {called} -n 20` prints the end of its output")
+        }
+        (_, None) => format!("`outlive why {called}` shows why"),
+    };
+    let message = format!("run `{called}` has no result: it {}", run.stands());
+    Error::Reported { code: Code::Invalid, message, hint: Some(hint) }
 }
 
 impl fmt::Display for Returned {

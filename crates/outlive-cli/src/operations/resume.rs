@@ -17,10 +17,11 @@ use outlive::owner::LiveProcesses;
 use outlive::ownership::reaper::Reaper;
 use outlive::registry::{Registry, ResumeOptions};
 use outlive::run::{State, StateName};
+use outlive::store::Page;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::call::{Context, Effect, Operate, deliver};
+use crate::call::{Context, Effect, Form, Operate, deliver};
 use crate::exec::detach::Starting;
 use crate::exec::own::{Job, changed_program};
 use crate::exec::{hooks, take_up};
@@ -29,6 +30,7 @@ use crate::operations::bulk::{Bulk, BulkFilter, each_batch, states};
 use crate::operations::delegate::{delegate, foreign_name};
 use crate::operations::queue::find_queued;
 use crate::ui::plain;
+use crate::ui::typed::called;
 
 /// How many next tasks of a run of cool-workflow are named, where the call says nothing else.
 const TASKS: usize = 5;
@@ -52,6 +54,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// With --drive or --once cool-workflow continues it as a tracked run of the home registry, where `[cool_workflow]
 /// command` of the home's configuration names the program.
 #[derive(Debug, Default, Clone, Args)]
+#[command(
+    override_usage = "outlive resume [OPTIONS] [RUNS]...\n       outlive resume [OPTIONS] --all\n       outlive resume [OPTIONS] --kind KIND|--label KEY=VALUE|... [--yes]"
+)]
 pub struct Resume {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID
     pub runs: Vec<String>,
@@ -81,13 +86,13 @@ pub struct Resume {
     #[arg(long, conflicts_with = "all")]
     pub drive: bool,
     /// Have cool-workflow take one step with a run of its own
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long, conflicts_with = "all", hide_short_help = true)]
     pub once: bool,
     /// With --drive or --once: reuse results of steps whose inputs have not changed
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub incremental: bool,
     /// How many next tasks of a run of cool-workflow are named
-    #[arg(short = 'n', long, value_name = "TASKS")]
+    #[arg(short = 'n', long, value_name = "TASKS", hide_short_help = true)]
     pub limit: Option<usize>,
     /// Only print what would be resumed
     #[arg(long, conflicts_with = "yes")]
@@ -117,6 +122,9 @@ pub struct Resumed {
     commands: Vec<String>,
     /// Of a call that selected runs by a filter: what became of them.
     bulk: Option<Bulk>,
+    /// There are failed runs, which only `--failed` resumes.
+    #[serde(skip)]
+    leaves_failed: bool,
 }
 
 /// A run of cool-workflow, and what to do next with it.
@@ -134,6 +142,7 @@ impl Resumed {
         self.left.extend(other.left);
         self.foreign.extend(other.foreign);
         self.commands.extend(other.commands);
+        self.leaves_failed |= other.leaves_failed;
         if let Some(bulk) = other.bulk {
             self.bulk.get_or_insert_default().absorb(bulk);
         }
@@ -211,7 +220,7 @@ impl Resume {
                 Ok(done) => all.absorb(done),
                 Err(error) => {
                     let repo = plain(&known.address.repo());
-                    crate::ui::talk(&format!("outlive: {repo} is left alone: {}\n", plain(&error.to_string())));
+                    crate::ui::talk(&format!("warning: {repo} is left alone: {}\n", plain(&error.to_string())));
                 }
             }
         }
@@ -265,7 +274,7 @@ impl Resume {
                 None => Ok(resumed),
             };
         };
-        let named = self.named(&registry).await?;
+        let named = self.named(context, &registry).await?;
         if self.drives() || self.incremental {
             let why = "`--drive`, `--once` and `--incremental` are for runs of cool-workflow; `outlive resume` executes its own";
             return Err(Error::Invalid(why.into()));
@@ -282,8 +291,10 @@ impl Resume {
         if named.is_empty() {
             candidates = registry.all(&self.candidates()).await?;
             candidates.retain(|seen| seen.state != StateName::Running || seen.health == Some(Health::Orphaned));
+            resumed.leaves_failed = !self.failed && context.form() == Form::Text && has_failed(&registry).await?;
         }
-        for seen in &candidates {
+        for (done, seen) in candidates.iter().enumerate() {
+            context.pass(done, candidates.len())?;
             match self.resume(&registry, seen, !named.is_empty()) {
                 Ok(Some(line)) => resumed.resumed.push(line),
                 Ok(None) => {}
@@ -342,12 +353,14 @@ impl Resume {
     }
 
     /// The runs that are named, each once.
-    async fn named(&self, registry: &Registry) -> Result<Vec<RunId>, Error> {
+    async fn named(&self, context: &Context, registry: &Registry) -> Result<Vec<RunId>, Error> {
         let mut named = Vec::new();
         for word in &self.runs {
             let failed = self.failed.then_some(StateName::Failed);
             let states = [StateName::Dead, StateName::Interrupted].into_iter().chain(failed);
-            let id = registry.find_preferring(word, states).await?.run.id;
+            let seen = registry.find_preferring(word, states).await?;
+            context.remember(&seen.run, word);
+            let id = seen.run.id;
             if !named.contains(&id) {
                 named.push(id);
             }
@@ -440,6 +453,21 @@ impl Resume {
     }
 }
 
+/// Whether a run has failed and is not archived.
+async fn has_failed(registry: &Registry) -> Result<bool, Error> {
+    let filter = Filter { archived: Some(false), is_step: Some(false), ..Filter::in_states([StateName::Failed]) };
+    let mut page = Page::default();
+    loop {
+        // A page may hold none of them and be followed by others.
+        let (failed, next) = registry.batch(&filter, &page).await?;
+        match next {
+            _ if !failed.is_empty() => return Ok(true),
+            Some(next) => page.after = Some(next),
+            None => return Ok(false),
+        }
+    }
+}
+
 impl Operate for Unpark {
     const NAME: &'static str = "unpark";
     const EFFECT: Effect = Effect::Write;
@@ -463,9 +491,9 @@ pub struct Unparked {
 
 impl fmt::Display for Unparked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.runs
-            .iter()
-            .try_for_each(|id| writeln!(f, "{id} waits for its next attempt: `outlive resume {id}` begins it"))
+        self.runs.iter().try_for_each(|id| {
+            writeln!(f, "{id} waits for its next attempt: `outlive resume {}` begins it", called(*id))
+        })
     }
 }
 
@@ -492,9 +520,11 @@ impl fmt::Display for Resumed {
             writeln!(f, "next: {command}")?;
         }
         if self.resumed.is_empty() && self.left.is_empty() && self.foreign.is_empty() {
-            writeln!(f, "nothing to resume")
-        } else {
-            Ok(())
+            writeln!(f, "nothing to resume")?;
+        }
+        match self.leaves_failed {
+            true => writeln!(f, "next: `outlive resume --all --failed` also resumes runs that failed"),
+            false => Ok(()),
         }
     }
 }

@@ -11,8 +11,8 @@ use clap::Args;
 use nix::sys::signal::Signal;
 use outlive::error::Error;
 use outlive::id::RunId;
-use outlive::lifecycle::Refusal;
 use outlive::lifecycle::health::RunStatus;
+use outlive::lifecycle::{ActionKind, Refusal};
 use outlive::registry::Registry;
 use outlive::run::StateName;
 use outlive::time::parse_duration;
@@ -114,7 +114,10 @@ impl Operate for Send {
         let (RegistryRef { registry, .. }, seen) = locate_one(context, &self.run, Self::EFFECT).await?;
         let id = seen.run.id;
         if seen.state != StateName::Running {
-            return Err(Error::Refused { run: id, refusal: Refusal::WrongState { action: "send", state: seen.state } });
+            return Err(Error::Refused {
+                run: id,
+                refusal: Refusal::WrongState { action: ActionKind::Send, state: seen.state },
+            });
         }
         let before = match self.watch {
             Some(_) => page(context, id, None).await.map(|(_, next)| next),
@@ -189,7 +192,7 @@ fn is_taken(mut stream: &UnixStream, is_terminal: bool) -> Option<bool> {
 /// What a run has written after a place, and where that ends. From its end where no place is named.
 async fn page(context: &Context, run: RunId, after: Option<String>) -> Option<(String, String)> {
     let lines = after.is_none().then_some(1);
-    let output = Output { run: run.to_string(), lines, after, text: true, limit: BYTES, ..Output::default() };
+    let output = Output { run: run.to_string(), lines, cursor: after, text: true, limit: BYTES, ..Output::default() };
     output.operate(context).await.ok().map(crate::operations::output::Written::into_page)
 }
 

@@ -151,6 +151,7 @@ impl Show {
     async fn own(&self, context: &Context) -> Result<Shown, Error> {
         let registry = context.for_lookup(&self.run).await?;
         let seen = registry.get(registry.find(&self.run).await?.run.id).await?;
+        context.remember(&seen.run, &self.run);
         let run = &seen.run;
         let steps = registry.steps_of(run).await?;
         let keys = waits::keys(&registry, run).await?;

@@ -140,8 +140,8 @@ impl Operate for Stats {
         if self.live {
             return Numbers::live(context).await;
         }
-        let behind = self.wanted.after.as_deref().map(from_place).transpose()?;
-        let query = ListFilter { after: None, ..self.wanted.clone() }.query(None, SearchOrder::Oldest)?;
+        let behind = self.wanted.cursor.as_deref().map(from_place).transpose()?;
+        let query = ListFilter { cursor: None, ..self.wanted.clone() }.query(None, SearchOrder::Oldest)?;
         let (kinds, first) =
             index()?.fold(&query, |(kinds, first): &mut (BTreeMap<String, Kind>, Option<Timestamp>), record| {
                 let kind = [&record.kind, &record.app_id, &record.workflow_id].into_iter().flatten().next();

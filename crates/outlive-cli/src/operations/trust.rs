@@ -30,6 +30,7 @@ const LIMIT: u64 = 4 << 10;
 /// then on the workers of all these homes execute what any of them queues in this registry. The key is a secret: its
 /// holder can execute commands on every machine of the fleet.
 #[derive(Debug, Default, Args)]
+#[command(override_usage = "outlive trust [OPTIONS] <RUNS>... [--yes]\n       outlive trust --fleet [ACTION]")]
 pub struct Trust {
     /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present = "fleet")]
@@ -119,7 +120,9 @@ impl Operate for Trust {
             .ok_or_else(|| Error::Invalid("there is no home to keep it in: set OUTLIVE_HOME".into()))?;
         let mut found = Vec::new();
         for run in &self.runs {
-            found.push(registry.find(run).await?);
+            let seen = registry.find(run).await?;
+            context.remember(&seen.run, run);
+            found.push(seen);
         }
         if self.yes {
             let identity = registry.identities().into_iter().next().ok_or_else(nameless)?;

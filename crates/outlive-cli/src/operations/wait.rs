@@ -24,6 +24,7 @@ use crate::exec::line_search::{LineSearch, expression};
 use crate::lookup::located::locate;
 use crate::lookup::serving::Serving;
 use crate::ui::run_view::RunView;
+use crate::ui::typed::called;
 
 /// The first pause between two looks at a run that may end without a notification.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
@@ -281,7 +282,7 @@ impl fmt::Display for Ended {
             writeln!(f, "{}", run.ended_line())?;
         }
         if self.too_late {
-            self.waiting.iter().try_for_each(|id| writeln!(f, "{id} has not ended yet"))?;
+            self.waiting.iter().try_for_each(|id| writeln!(f, "{} has not ended yet", called(*id)))?;
         }
         Ok(())
     }

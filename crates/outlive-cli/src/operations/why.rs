@@ -15,6 +15,7 @@ use crate::call::{Context, Effect, Operate};
 use crate::lookup::located::{RegistryRef, locate_one};
 use crate::ui::plain;
 use crate::ui::run_view::RunView;
+use crate::ui::typed::called;
 
 /// Explain a run: its event log, with times and evidence
 #[derive(Debug, Args)]
@@ -51,10 +52,12 @@ impl Operate for Why {
 impl Explanation {
     /// What a person would type next about a run that failed: what it wrote says why.
     fn after_failure(&self) -> Option<String> {
-        let (id, can) = (self.run.id, |operation| self.run.can.contains(&operation));
-        let rerun = if can(Operation::Rerun) { format!("; `outlive rerun {id}` runs it again") } else { String::new() };
+        let (id, can) = (called(self.run.id), |operation| self.run.can.contains(&operation));
+        let mut steps = vec![format!("`outlive logs {id} -n 20` prints the end of its output")];
+        steps.extend(can(Operation::Resume).then(|| format!("`outlive resume --failed {id}` starts its next attempt")));
+        steps.extend(can(Operation::Rerun).then(|| format!("`outlive rerun {id}` runs it again as a new run")));
         let is_command = self.run.state == StateName::Failed && self.run.command.is_some();
-        is_command.then(|| format!("`outlive logs {id} -n 20` prints the end of its output{rerun}"))
+        is_command.then(|| steps.join("; "))
     }
 }
 
@@ -62,7 +65,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.run.shown_reason(SystemClock.now(), |_| None);
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        writeln!(f, "{} is {}{reason}", self.run.title(), self.run.word())?;
+        writeln!(f, "{} {}{reason}", self.run.title(), self.run.stands())?;
         let began = self.events.first().map_or(self.run.created_at, |event| event.at);
         // Reports of progress say nothing by themselves: many in a row are one line.
         let is_report = |event: &Event| event.from == Some(event.to) && event.reason.is_none();

@@ -83,7 +83,7 @@ impl Listener {
         let address = listener.local_addr().map_err(failed)?;
         if !address.ip().is_loopback() && tls.is_none() {
             talk(
-                "outlive: others can read what is said here: there is no TLS; --tls-cert and --tls-key, or a proxy, have it\n",
+                "warning: serving without TLS on a public address: others on the network can read the traffic and the tokens\nhint: `--tls-cert` and `--tls-key` serve with TLS, and so does a proxy in front\n",
             );
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -122,7 +122,7 @@ impl Listener {
         let (connections, router) = (Arc::new(Semaphore::new(connections)), TowerToHyperService::new(router));
         let graceful = GracefulShutdown::new();
         let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-            return talk("outlive: no signal could be caught\n");
+            return talk("error: no signal can be caught\n");
         };
         loop {
             let Ok(turn) = connections.clone().acquire_owned().await else { break };
@@ -159,7 +159,7 @@ impl Listener {
         open.send_replace(false);
         drop(self);
         if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-            talk("outlive: some requests did not end in time\n");
+            talk("warning: some requests did not end in time\n");
         }
     }
 }
@@ -243,6 +243,7 @@ pub fn raise_limit() {
 /// What to listen at where that cannot be had.
 fn instead(listen: &str, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address; `0.0.0.0` stands for all it has",
         io::ErrorKind::AddrInUse if listen.starts_with("unix:") => "--listen names another path",
         io::ErrorKind::AddrInUse => "`--listen 127.0.0.1:0` takes any port that is free",
         io::ErrorKind::PermissionDenied => "a port of 1024 or above needs no rights",

@@ -284,7 +284,7 @@ pub async fn follow(
     let mut input = from_query(&(output.command)(), pairs).map_err(|why| Failure::new(Code::Invalid, &why))?;
     // A browser that comes back says up to where it has come.
     if let Some(last) = request.headers().get("last-event-id").and_then(|last| last.to_str().ok()) {
-        input["after"] = last.into();
+        input["cursor"] = last.into();
         input["lines"] = Value::Null;
     }
     let state = (server.open.subscribe(), Some(input), turn);
@@ -306,7 +306,7 @@ pub async fn follow(
                 };
                 let next = page["next"].as_str().unwrap_or_default().to_owned();
                 let is_empty = page["pieces"].as_array().is_none_or(Vec::is_empty);
-                (input["after"], input["lines"]) = (next.clone().into(), Value::Null);
+                (input["cursor"], input["lines"]) = (next.clone().into(), Value::Null);
                 // It goes on with the attempt that it began with.
                 input["attempt"] = page["attempt"].clone();
                 if !is_empty {

@@ -118,7 +118,7 @@ fn check_host(headers: &HeaderMap, hosts: &[String]) -> Result<(), Failure> {
 /// Refuses what another site has a browser send.
 fn check_site(request: &Request) -> Result<(), Failure> {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
-    let foreign = || Failure::new(Code::Forbidden, "another site asks this of your browser");
+    let foreign = || Failure::new(Code::Forbidden, "cross-site request rejected");
     let host = text("host").unwrap_or_default();
     if let Some(origin) = text("origin") {
         let own = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host));

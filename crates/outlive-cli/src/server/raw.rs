@@ -45,7 +45,7 @@ pub async fn raw(
             if bytes.is_empty() {
                 return None;
             }
-            (input["after"], input["lines"]) = (page["next"].clone(), Value::Null);
+            (input["cursor"], input["lines"]) = (page["next"].clone(), Value::Null);
             // It continues with the attempt that it began with.
             input["attempt"] = page["attempt"].clone();
             // Where the next page cannot be had, what was sent is all there is.

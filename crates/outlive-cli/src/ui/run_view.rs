@@ -12,11 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use outlive::lifecycle::{Operation, can, resumes_unnamed};
 use outlive::run::{Actor, Arg, Command, End, Exit, Hold, Key, Owner, State, StateName};
-use outlive::time::{Timestamp, show_duration};
+use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ui::table::Colour;
+use crate::ui::typed::called;
 use crate::ui::{plain, quote};
 
 /// A run, flat. Fields that do not apply are null, never missing.
@@ -315,6 +316,15 @@ impl RunView {
         }
     }
 
+    /// How it stands, to follow its name: `is running`, `has failed`.
+    pub fn stands(&self) -> String {
+        match self.word() {
+            word @ ("succeeded" | "failed") => format!("has {word}"),
+            word @ ("cancelled" | "interrupted") => format!("was {word}"),
+            word => format!("is {word}"),
+        }
+    }
+
     /// How it stands, in one word: its health where that says more than `running`.
     pub fn word(&self) -> &'static str {
         match self.health {
@@ -327,7 +337,8 @@ impl RunView {
 
     /// The line that a process which waited for the run prints.
     pub fn ended_line(&self) -> String {
-        let reason = self.reason.as_deref().map(|reason| format!(": {}", plain(reason))).unwrap_or_default();
+        let reason = self.shown_reason(SystemClock.now(), |run| Some(called(run)));
+        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         let (is_ready, url) = (self.ready == Some(true), self.url.as_ref());
         let word = if is_ready { "ready" } else { self.state.as_str() };
         let url = url.filter(|_| is_ready).map(|url| format!(" at {url}")).unwrap_or_default();
@@ -414,7 +425,7 @@ impl RunView {
 
     /// What to type next, with `reap` as the call that reaps its registry.
     pub fn next_step_with(&self, reap: &str) -> Option<String> {
-        let id = self.id;
+        let id = called(self.id);
         let may = |operation| self.can.contains(&operation);
         let is_over = self.state.is_ended() || self.state == StateName::Pending;
         if may(Operation::Adopt) {
@@ -434,7 +445,8 @@ impl RunView {
         match (may(Operation::Reap), may(Operation::Resume)) {
             (true, true) => Some(format!("`outlive resume {id}` starts its next attempt; `{reap}` only marks it dead")),
             (true, false) => Some(format!("`{reap}` marks it dead")),
-            (false, _) => self.awaits_resume().then(|| resume_step(id)),
+            (false, _) if self.awaits_resume() => Some(format!("`outlive resume {id}` starts its next attempt")),
+            (false, _) => None,
         }
     }
 }
@@ -469,11 +481,6 @@ pub fn progress_of(done: Option<u64>, total: Option<u64>) -> String {
 pub fn percent_of(done: Option<u64>, total: Option<u64>) -> Option<u64> {
     let (done, total) = (done?, total.filter(|total| *total > 0)?);
     u64::try_from((u128::from(done) * 100 / u128::from(total)).min(100)).ok()
-}
-
-/// What to type for the next attempt of a run.
-pub fn resume_step(id: RunId) -> String {
-    format!("`outlive resume {id}` starts its next attempt")
 }
 
 /// The beginning of each id that tells it from all others of the list.

@@ -53,7 +53,7 @@ const REST: Duration = Duration::from_millis(50);
 /// registry is active; another one waits to take over.
 #[derive(Args)]
 struct Supervise {
-    /// How many runs of the queue to execute at a time; runs that were started otherwise need no slot to go on
+    /// How many queued runs to execute at a time; other runs are resumed without a slot
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1024))]
     slots: u16,
     /// Do everything that is due once, and exit
@@ -174,7 +174,7 @@ impl Supervising<'_> {
                     if self.registry.local().is_some_and(SqliteStore::is_gone) {
                         return Err(error.into());
                     }
-                    talk(&format!("outlive: {}\n", plain(&error.to_string())));
+                    talk(&format!("error: {}\n", plain(&error.to_string())));
                     // For signals alone: whatever else is readable stays so until a pass succeeds.
                     wait_for(&[&self.signals], LOOK_EVERY);
                     if self.is_asked_to_end() {

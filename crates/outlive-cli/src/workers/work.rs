@@ -155,7 +155,7 @@ async fn opened(context: &Context, named: &[String]) -> Result<(Vec<String>, Opt
             Ok(url) if urls.contains(&url) => return Err(Error::Invalid("a registry is named twice".into())),
             Ok(url) => urls.push(url),
             Err(Error::Store(error)) if error.is_transient() => {
-                talk(&format!("outlive: {}; it is claimed from when it answers\n", plain(&error.to_string())));
+                talk(&format!("warning: {}; it is claimed from when it answers\n", plain(&error.to_string())));
                 urls.push(url.clone());
             }
             Err(error) => return Err(error),
@@ -224,9 +224,9 @@ impl Worker {
             return;
         }
         match self.untrusted.len().cmp(&WARNINGS) {
-            Ordering::Less | Ordering::Equal => talk(&format!("outlive: warning: {id} is left: {reason}\n")),
+            Ordering::Less | Ordering::Equal => talk(&format!("warning: {id} is left: {reason}\n")),
             Ordering::Greater if self.untrusted.len() == WARNINGS + 1 => {
-                talk("outlive: warning: more are left; `outlive queue list` tells why\n");
+                talk("warning: more are left; `outlive queue list` tells why\n");
             }
             Ordering::Greater => {}
         }
@@ -235,7 +235,7 @@ impl Worker {
     /// Counts a run without a command, and names its kind the first time.
     fn leave_to_handler(&mut self, id: String, kind: String) {
         if !self.handlers.contains_key(&kind) && !self.json && !self.drains {
-            talk(&format!("outlive: warning: {id} is left: {}\n", for_handler(&kind)));
+            talk(&format!("warning: {id} is left: {}\n", for_handler(&kind)));
         }
         self.handlers.entry(kind).or_default().insert(id);
     }
@@ -369,12 +369,12 @@ impl Worker {
             Some("refused") => {
                 self.refused = true;
                 if !self.json {
-                    talk(&format!("outlive: {}\n", text("reason")));
+                    talk(&format!("error: {}\n", text("reason")));
                 }
             }
             Some("untrusted") => self.warn(text("id"), &text("reason")),
             Some("handler") => self.leave_to_handler(text("id"), text("kind")),
-            Some("trouble") if !self.json => talk(&format!("outlive: {}\n", text("reason"))),
+            Some("trouble") if !self.json => talk(&format!("error: {}\n", text("reason"))),
             _ => {}
         }
         if self.json && said["event"] != "done" {

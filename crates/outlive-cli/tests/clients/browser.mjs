@@ -282,8 +282,8 @@ const one = JSON.parse(shell("ps", "--all", "--limit", "1", "--json")).runs[0];
 const OLD = 100_000;
 const old = (index) => ({ ...one, command: null, labels: {}, reason: null, id: `many-${index}`, name: `many ${index}`, created_at: new Date(1e12 - index * 1000).toISOString() });
 await page.route("**/v1/ps", (route) => {
-  const { after, limit } = route.request().postDataJSON();
-  const from = Number(after ?? 0);
+  const { cursor, limit } = route.request().postDataJSON();
+  const from = Number(cursor ?? 0);
   const to = Math.min(OLD, from + Math.max(limit, 10_000));
   return route.fulfill({ json: { schema: 1, registry: "", runs: Array.from({ length: to - from }, (_, index) => old(from + index)), next: to < OLD ? String(to) : null } });
 });

@@ -59,7 +59,7 @@ let server = null;
 /** Ends whatever was started. */
 function clear() {
   server?.kill();
-  tried("cancel", "--all", "--wait");
+  tried("cancel", "--all", "--yes", "--wait");
   rmSync(scratch, { recursive: true, force: true });
 }
 process.on("exit", clear);

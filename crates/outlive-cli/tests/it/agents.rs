@@ -184,7 +184,7 @@ fn t3_02_answers_have_4_kb_by_default_and_pages_miss_nothing() {
             let id = |run: &Value| run["id"].as_str().or(run["run_id"].as_str()).map(str::to_owned);
             found.extend(page["runs"].as_array().unwrap().iter().filter_map(id));
             match page["next"].as_str() {
-                Some(next) => input["after"] = next.into(),
+                Some(next) => input["cursor"] = next.into(),
                 None => break,
             }
         }
@@ -227,7 +227,7 @@ fn output_tool_answers_the_end_as_plain_text_and_searches() {
     // Two streams are read side by side, and which of them ends later is not said: of the other only its own end is sure.
     let plain = text(agent.call("output", &json!({ "run": "talks", "stderr": true })));
     assert_eq!(plain, "red\n100%\n");
-    let nothing = agent.call("output", &json!({ "run": "talks", "after": agent_next(&sandbox) }));
+    let nothing = agent.call("output", &json!({ "run": "talks", "cursor": agent_next(&sandbox) }));
     assert_eq!(text(nothing), "");
     let found = agent.call("output", &json!({ "run": "talks", "grep": "^line 88[0-9]$", "lines": 3 }));
     assert_eq!(text(found), "line 887\nline 888\nline 889\n");
@@ -236,7 +236,7 @@ fn output_tool_answers_the_end_as_plain_text_and_searches() {
     assert!(text(errors).contains("[31mred"), "colours are kept where they are asked for");
     let (mut read, mut after) = (String::new(), json!("0.0"));
     loop {
-        let page = agent.call("output", &json!({ "run": "talks", "stdout": true, "after": after }));
+        let page = agent.call("output", &json!({ "run": "talks", "stdout": true, "cursor": after }));
         if page["text"] == "" {
             break;
         }

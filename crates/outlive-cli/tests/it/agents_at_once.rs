@@ -27,7 +27,7 @@ fn work(sandbox: &Sandbox, agent: usize, together: &Barrier) -> (Value, String) 
     assert_eq!(ended["runs"][0]["exit_code"], agent, "{ended}");
     let (mut read, mut after) = (String::new(), json!("0.0"));
     loop {
-        let page = session.call("output", &json!({ "run": id, "after": after, "max_bytes": 40_000 }));
+        let page = session.call("output", &json!({ "run": id, "cursor": after, "max_bytes": 40_000 }));
         if page["text"] == "" {
             break;
         }
@@ -54,5 +54,5 @@ fn ten_agents_at_once_lose_no_output_and_start_nothing_twice() {
     assert_eq!(done.iter().filter(|(server, _)| server["made"] == true).count(), 1, "{done:?}");
     let jobs: BTreeSet<&String> = done.iter().map(|(_, job)| job).collect();
     assert_eq!((jobs.len(), sandbox.runs().len()), (AGENTS, AGENTS + 1));
-    sandbox.outlive(["cancel", "--all", "--wait"]).succeeds();
+    sandbox.outlive(["cancel", "--all", "--yes", "--wait"]).succeeds();
 }

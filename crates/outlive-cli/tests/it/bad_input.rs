@@ -20,7 +20,7 @@ fn every_refusal_says_what_to_what_and_what_next() {
     }
     // The kernel passes no word on that is longer than 128 KiB; the library is given a megabyte in its own tests.
     let long = "x".repeat(100_000);
-    let cases: [(&str, &[&str]); 18] = [
+    let cases: [(&str, &[&str]); 28] = [
         ("unknown name", &["show", "nobody"]),
         ("unknown id", &["why", "01890000-0000-7000-8000-000000000000"]),
         ("path as id", &["show", "../../etc/passwd"]),
@@ -33,14 +33,27 @@ fn every_refusal_says_what_to_what_and_what_next() {
         ("empty name", &["run", "--name", "", "--", "true"]),
         ("registry that is not there", &["--registry", "sqlite:/nowhere", "show", "twin"]),
         ("unknown state", &["ps", "--status", "running-ish"]),
-        ("unknown page", &["ps", "--after", "nowhere"]),
+        ("unknown page", &["ps", "--cursor", "nowhere"]),
         ("page of nothing", &["ps", "--limit", "0"]),
         ("label without value", &["run", "--label", "team", "--", "true"]),
-        ("limit without number", &["run", "--limit", "gpu", "--", "true"]),
+        ("limit without number", &["run", "--max-concurrent", "gpu", "--", "true"]),
+        ("flag of an earlier version", &["run", "--limit", "gpu=2", "--", "true"]),
+        ("dependency by its earlier name", &["queue", "add", "--after", "twin", "--", "true"]),
+        ("verb of another tool", &["kill", "twin"]),
+        ("number that is none", &["logs", "-n", "x", "twin"]),
+        ("edit without a change", &["queue", "edit", "twin"]),
+        ("result of a command", &["result", "twin"]),
+        ("entry that is a run", &["queue", "done", "twin", "--epoch", "1"]),
+        ("unknown token", &["token", "revoke", "zz"]),
+        ("unknown repository", &["registry", "remove", "/nowhere"]),
+        ("resume of a run that has ended", &["resume", "--dry-run", "twin", "twin-2", "nobody"]),
         ("unknown registry", &["--registry", "ftp://x", "ps"]),
         ("registry that is a file", &["--registry", "sqlite:/etc/hostname", "ps"]),
     ];
     let all: Vec<String> = cases.iter().map(|(what, words)| format!("# {what}\n{}", said(&sandbox, words))).collect();
+    for refused in &all {
+        assert!(refused.contains("\nhint: ") || refused.contains("  twin"), "no next step: {refused}");
+    }
     insta::assert_snapshot!("refusals", without_ages(&all.join("\n")));
     assert_eq!(sandbox.runs().len(), 2, "a refused run was registered");
 }
@@ -60,7 +73,7 @@ fn run_in_a_missing_registry_is_reported_as_such() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!(said(&sandbox, &["show", "nobody"]), @r"
     exit 101
-    outlive: no run `nobody`: there is no registry at `[SANDBOX]/work/.outlive`
+    error: no run `nobody`: there is no registry at `[SANDBOX]/work/.outlive`
     hint: the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory
     ");
 }
@@ -122,7 +135,7 @@ fn commands_that_cannot_start_fail_with_the_shells_status() {
     std::fs::write(sandbox.work().join("plain"), "not a program").unwrap();
     for (name, word, code) in [("missing", "/nonexistent", 127), ("plain", "./plain", 126), ("directory", "/", 126)] {
         let said = sandbox.outlive(["run", "--name", name, "--", word]).fails_with(code);
-        assert!(said.starts_with(&format!("outlive: `{word}` cannot be executed")), "{said}");
+        assert!(said.starts_with(&format!("error: `{word}` cannot be executed")), "{said}");
         for detach in [&[][..], &["-d"]] {
             let words = [&["run", "--json"], detach, &["--", word]].concat();
             let body: serde_json::Value = serde_json::from_str(&sandbox.outlive(words).fails_with(code)).unwrap();

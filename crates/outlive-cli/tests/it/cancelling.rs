@@ -153,10 +153,9 @@ fn cancel_dry_run_or_one_wrong_run_changes_nothing() {
         let said = sandbox.outlive(words).succeeds();
         assert!(said.lines().count() == 1 && said.ends_with(" would be cancelled\n"), "{said}");
     }
-    let over = sandbox.show("over")["id"].as_str().unwrap().to_owned();
-    for (wrong, status, named) in [("over", 103, over.as_str()), ("nobody", 101, "nobody")] {
+    for (wrong, status) in [("over", 103), ("nobody", 101)] {
         let said = sandbox.outlive(["cancel", "alive", wrong]).fails_with(status);
-        assert!(said.contains(&format!("run `{named}`")), "{said}");
+        assert!(said.contains(&format!("run `{wrong}`")), "{said}");
     }
     sandbox.outlive(["cancel", "over", "--dry-run"]).fails_with(103);
     assert!(sandbox.show("alive")["cancel_requested_at"].is_null());
@@ -210,4 +209,20 @@ fn t4_06_server_does_not_say_done_of_a_stopped_owner() {
     assert!(is_alive(run.pid()), "a stopped owner was ended though nothing asked for that");
     sandbox.outlive(["cancel", &id, "--force", "--wait"]).succeeds();
     assert!(!is_alive(run.pid()));
+}
+
+#[test]
+fn cancel_all_without_yes_lists_and_cancels_nothing() {
+    let sandbox = Sandbox::new();
+    for name in ["one", "two"] {
+        sandbox.outlive(["queue", "add", "--name", name, "--", "true"]).succeeds();
+    }
+    for verb in [&["cancel", "--all"][..], &["queue", "cancel", "--all"]] {
+        let listed = sandbox.outlive(verb).succeeds();
+        assert!(listed.ends_with("2 runs selected; nothing was cancelled, --yes cancels\n"), "{listed}");
+        assert_eq!(listed.matches("would be cancelled").count(), 2, "{listed}");
+    }
+    assert!(["one", "two"].iter().all(|name| sandbox.show(name)["state"] == "pending"));
+    sandbox.outlive(["queue", "cancel", "--all", "--yes"]).succeeds();
+    assert!(["one", "two"].iter().all(|name| sandbox.show(name)["state"] == "cancelled"));
 }

@@ -154,7 +154,7 @@ fn the_conformance_suite_of_mcp_finds_nothing_but_what_is_known() {
     let passed: u64 = results.as_object().unwrap().values().filter_map(|result| result["passed"].as_u64()).sum();
     println!("{passed} checks of {} scenarios passed, {} are not for this server", SCENARIOS.len(), ids.len());
     assert!(passed > 100, "the suite has tried only {passed} checks: {results}");
-    sandbox.outlive(["cancel", "--all", "--wait"]).succeeds();
+    sandbox.outlive(["cancel", "--all", "--yes", "--wait"]).succeeds();
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn r04_attach_shows_the_rest_and_ends_as_the_run_ends() {
     assert_eq!((text(&ended.stdout), ended.status.code()), ("one\ntwo\n".into(), Some(5)));
     let late = sandbox.outlive(["attach", "watched"]).output().unwrap();
     assert_eq!((text(&late.stdout), late.status.code()), ("one\ntwo\n".into(), Some(5)));
-    assert!(text(&late.stderr).ends_with("has already ended: it is failed\n"), "{}", text(&late.stderr));
+    assert!(text(&late.stderr).ends_with("has already ended: it has failed\n"), "{}", text(&late.stderr));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn t9_01_killed_runs_share_one_hint_before_they_are_reaped() {
     for name in ["train", "import"] {
         assert_eq!(sandbox.show(name)["attempt"], 2, "{name}");
     }
-    sandbox.outlive(["cancel", "--all", "--grace", "0s", "--wait"]).succeeds();
+    sandbox.outlive(["cancel", "--all", "--yes", "--grace", "0s", "--wait"]).succeeds();
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn t9_05_why_means_the_last_run_and_leads_to_its_output() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--name", "broken", "--", "sh", "-c", "echo no such table >&2; exit 3"]).fails_with(3);
     let said = sandbox.outlive(["why"]).succeeds();
-    assert!(said.starts_with("broken is failed: exit code 3\n"), "{said}");
+    assert!(said.starts_with("broken has failed: exit code 3\n"), "{said}");
     let hint = said.split('`').nth(1).unwrap();
     let printed = sandbox.outlive(hint.split(' ').skip(1)).output().unwrap();
     assert_eq!(text(&printed.stderr), "no such table\n", "`{hint}`");

@@ -158,3 +158,48 @@ fn t1_04_rerun_answers_with_the_run_that_a_free_worker_claimed() {
     signal_pid(worker.id(), "TERM");
     worker.wait().unwrap();
 }
+
+#[test]
+fn failed_run_is_resumed_as_the_hints_say() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "flaky", "--", "sh", "-c", "test -e fixed"]).status().unwrap();
+    let refused = sandbox.outlive(["resume", "flaky"]).fails_with(103);
+    assert!(refused.starts_with("error: run `flaky`: it has already failed"), "{refused}");
+    assert!(refused.contains("\nhint: `outlive resume --failed flaky` starts its next attempt"), "{refused}");
+    let why = sandbox.outlive(["why", "flaky"]).succeeds();
+    assert!(why.starts_with("flaky has failed") && why.contains("`outlive resume --failed flaky`"), "{why}");
+    let all = sandbox.outlive(["resume"]).succeeds();
+    assert!(all.contains("`outlive resume --all --failed` also resumes runs that failed"), "{all}");
+    std::fs::write(sandbox.work().join("fixed"), "").unwrap();
+    sandbox.outlive(["resume", "--failed", "flaky"]).succeeds();
+    sandbox.wait_for_state("flaky", "succeeded");
+    assert_eq!(sandbox.outlive(["resume"]).succeeds(), "nothing to resume\n");
+}
+
+#[test]
+fn run_that_was_named_by_its_id_keeps_it_in_hints() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "done", "--", "true"]).succeeds();
+    let id = sandbox.show("done")["id"].as_str().unwrap().to_owned();
+    for word in [&id[..], &id[..20]] {
+        let refused = sandbox.outlive(["cancel", word]).fails_with(103);
+        assert!(refused.contains(&format!("hint: `outlive why {word}` ")), "{refused}");
+    }
+}
+
+#[test]
+fn times_are_in_utc_where_that_is_asked_for() {
+    let sandbox = Sandbox::new();
+    let add = ["queue", "add", "--utc", "--name", "later", "--not-before", "2099-07-01 09:30", "--", "true"];
+    sandbox.outlive(add).env("TZ", "Asia/Tokyo").succeeds();
+    assert_eq!(sandbox.show("later")["not_before"], "2099-07-01T09:30:00.000000Z");
+    let shown =
+        |words: &[&str]| sandbox.outlive(["why", "later"].iter().chain(words)).env("TZ", "Asia/Tokyo").succeeds();
+    assert!(shown(&["--utc"]).contains("2099-07-01 09:30:00Z (in "), "{}", shown(&["--utc"]));
+    assert!(shown(&[]).contains("2099-07-01 18:30:00 (in "), "{}", shown(&[]));
+    let refused = sandbox.outlive(["run", "--rate", "api=1/1h", "--", "true"]);
+    let mut again = sandbox.outlive(["run", "--utc", "--rate", "api=1/1h", "--", "true"]);
+    { refused }.succeeds();
+    let refused = again.fails_with(105);
+    assert!(refused.contains("Z (in 59m "), "{refused}");
+}

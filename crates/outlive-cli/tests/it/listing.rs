@@ -51,7 +51,7 @@ fn status_filter_takes_health_words_and_orphans_have_names() {
         loop {
             found.extend(page["runs"].as_array().unwrap().iter().map(|run| run["name"].as_str().unwrap().to_owned()));
             let Some(next) = page["next"].as_str().map(str::to_owned) else { break };
-            let mut command = sandbox.outlive(["ps", "--json", "--limit", "1", "--after", &next]);
+            let mut command = sandbox.outlive(["ps", "--json", "--limit", "1", "--cursor", &next]);
             page = command.args(words.iter().flat_map(|word| ["--status", word])).json();
         }
         assert_eq!(found, names, "{words:?}");
@@ -182,7 +182,8 @@ fn outlive_alone_counts_unfinished_runs_and_lists_them() {
     let _running = sandbox.start("serving", &["sleep", "300"]);
     sandbox.outlive(["queue", "add", "--name", "later", "--", "true"]).succeeds();
     let page = alone();
-    assert!(page.starts_with("1 running, 1 pending in sqlite:"), "{page}");
+    assert!(page.starts_with("In sqlite:"), "{page}");
+    assert!(page.contains("\n  running          1\n  queue            1 pending; `outlive queue list`"), "{page}");
     assert!(page.contains("serving") && page.contains("later"), "{page}");
 }
 
@@ -201,14 +202,14 @@ fn a_sorted_list_is_paged_in_its_order_and_no_other() {
     let (first, next) = page(&["--sort", "name"]);
     let next = next.unwrap();
     assert_eq!(first, "abc");
-    assert_eq!(page(&["--sort", "name", "--after", &next]), ("-".into(), None));
+    assert_eq!(page(&["--sort", "name", "--cursor", &next]), ("-".into(), None));
     assert_eq!(page(&["--sort", "-priority"]).0, "ba-");
     assert_eq!(page(&["--sort", "created"]).0, "bca");
     let text = sandbox.outlive(["ps", "-n", "3", "--sort=-name"]).succeeds();
-    assert!(text.contains("--sort=-name --limit 3 --after="), "{text}");
+    assert!(text.contains("--sort=-name --limit 3 --cursor="), "{text}");
     let refused = |words: &[&str]| sandbox.outlive([&["ps"][..], words].concat()).fails_with(2);
-    assert!(refused(&["--sort", "-name", "--after", &next]).contains("in the order of `name`, not of `-name`"));
-    assert!(refused(&["--after", &next]).contains("is not the `next` of an earlier page"));
+    assert!(refused(&["--sort", "-name", "--cursor", &next]).contains("in the order of `name`, not of `-name`"));
+    assert!(refused(&["--cursor", &next]).contains("is not the `next` of an earlier page"));
     assert!(refused(&["--sort", "size"]).contains("use one of created, started, ended"));
     assert!(refused(&["--sort", "name", "--global"]).contains("newest first"));
 }

@@ -59,7 +59,7 @@ fn calls(run: &Value) -> Vec<Call> {
         call("ps", &["--label", "team=search"], json!({ "labels": ["team=search"] })),
         call("ps", &["--limit", "0"], json!({ "limit": 0 })),
         call("ps", &["--status", "asleep"], json!({ "status": ["asleep"] })),
-        call("ps", &["--after", "nowhere"], json!({ "after": "nowhere" })),
+        call("ps", &["--cursor", "nowhere"], json!({ "cursor": "nowhere" })),
         call("show", &["bad"], json!({ "run": "bad" })),
         call("show", &["nobody"], json!({ "run": "nobody" })),
         call("show", &["../../etc/passwd"], json!({ "run": "../../etc/passwd" })),

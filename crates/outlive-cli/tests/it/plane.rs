@@ -130,7 +130,7 @@ fn c06_search_is_by_app_status_repository_time_and_words() {
     assert_eq!(ids(&["--until", "2026-01-02T03:04:05.006Z"]).len(), 0);
     assert_eq!(ids(&["--since", "2h"]).len(), 0);
     let page = sandbox.outlive(["search", "--limit", "2", "--json"]).json();
-    assert_eq!(ids(&["--limit", "2", "--after", page["next"].as_str().unwrap()]), ["gamma"]);
+    assert_eq!(ids(&["--limit", "2", "--cursor", page["next"].as_str().unwrap()]), ["gamma"]);
 }
 
 #[test]
@@ -146,19 +146,19 @@ fn c07_what_is_wrong_is_said_by_a_status_of_its_own() {
         &["search", "--until", "2026-13-01"],
         &["search", "--colour", "red"],
         &["search", "--limit", "0"],
-        &["search", "--after", "somewhere"],
+        &["search", "--cursor", "somewhere"],
         &["search", "--label", "x"],
         &["search", "--repo", "nowhere"],
         &["history", "--status", "bogus"],
         &["list", "--since", ""],
         &["stats", "--until", "never"],
         &["registry", "add", "/nowhere"],
-        &["registry", "remove", "/nowhere"],
         &["queue", "drain", "--limit", "0"],
     ] {
         sandbox.outlive(words).fails_with(2);
     }
     sandbox.outlive(["registry", "show"]).succeeds();
+    sandbox.outlive(["registry", "remove", "/nowhere"]).fails_with(101);
     let not_found = sandbox.outlive(["show", "nothing-like-it"]).fails_with(101);
     assert!(not_found.contains("nothing-like-it"), "{not_found}");
     sandbox.outlive(["show", "same"]).fails_with(102);
@@ -230,8 +230,10 @@ fn c13_every_panel_is_as_it_was_agreed() {
         let call = format!("$ outlive {}\n", words.join(" "));
         let text = settled(&sandbox, &(call + &said));
         let line = |line: &str| {
-            let words = without_sizes(&super::surface::without_durations(line));
-            let place = words.find("--after=").map(|at| at + "--after=".len());
+            let words = without_sizes(&super::surface::without_durations(
+                &line.split_whitespace().collect::<Vec<_>>().join(" "),
+            ));
+            let place = words.find("--cursor=").map(|at| at + "--cursor=".len());
             place.map_or(words.clone(), |at| format!("{}[NEXT]", &words[..at]))
         };
         panels.push(text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n");

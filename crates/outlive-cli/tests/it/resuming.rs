@@ -97,8 +97,9 @@ fn r07_resuming_a_healthy_system_100_times_changes_nothing() {
         rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
     };
     let before = records();
+    let nothing = "nothing to resume\nnext: `outlive resume --all --failed` also resumes runs that failed\n";
     for _ in 0..100 {
-        assert_eq!(sandbox.outlive(["resume"]).succeeds(), "nothing to resume\n");
+        assert_eq!(sandbox.outlive(["resume"]).succeeds(), nothing);
     }
     for name in ["done", "running"] {
         assert_eq!(sandbox.outlive(["resume", name]).succeeds(), "nothing to resume\n");

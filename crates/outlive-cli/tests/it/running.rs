@@ -107,7 +107,7 @@ fn r05_cancel_stops_the_run_and_says_who_asked() {
     assert!(seen["reason"].as_str().unwrap().ends_with("wrong data"), "{seen}");
     let refused = sandbox.outlive(["cancel", "doomed"]).fails_with(103);
     assert!(refused.contains("it was already cancelled"), "{refused}");
-    assert_eq!(sandbox.outlive(["cancel", "--all", "--json"]).json()["runs"], serde_json::json!([]));
+    assert_eq!(sandbox.outlive(["cancel", "--all", "--yes", "--json"]).json()["runs"], serde_json::json!([]));
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Sandbox {
         let mut after: Option<String> = None;
         loop {
             let mut command = self.outlive(["ps", "--all", "--limit", "1000", "--json"]);
-            command.args(after.iter().flat_map(|next| ["--after", next]));
+            command.args(after.iter().flat_map(|next| ["--cursor", next]));
             let page = command.json();
             runs.extend(page["runs"].as_array().unwrap().iter().cloned());
             match page["next"].as_str() {
@@ -271,9 +271,16 @@ fn is_id(text: &str) -> bool {
     text.chars().enumerate().all(fits)
 }
 
+/// A mask in the place of a word: as wide as that where a column is behind it, so that columns stay as they are printed.
+pub(crate) fn masked(mask: &str, word: &str, next: Option<&&str>) -> String {
+    let width = if next.is_some_and(|next| next.is_empty()) { word.chars().count() } else { 0 };
+    format!("{mask:<width$}")
+}
+
 fn settle_line(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
-    for word in line.split(' ') {
+    let mut rest = line.split(' ').peekable();
+    while let Some(word) = rest.next() {
         // A local time is two words.
         let fits = |word: &str, like: &str| {
             word.len() == like.len()
@@ -284,9 +291,9 @@ fn settle_line(line: &str) -> String {
         };
         if fits(word, "00:00:00") && words.last().is_some_and(|last| fits(last, "0000-00-00")) {
             words.pop();
-            words.push("[TIME]".into());
+            words.push(masked("[TIME]", "0000-00-00 00:00:00", rest.peek()));
         } else {
-            words.push(settle_word(word));
+            words.push(masked(&settle_word(word), word, rest.peek()));
         }
     }
     words.join(" ")

@@ -229,7 +229,7 @@ fn s_28_patterns_of_the_configuration_are_masked_too() {
     let _run = sandbox.start("held", &["sleep", "300"]);
     sandbox.write_config("[redact]\npatterns = ['ACME-(']\n");
     let refused = sandbox.outlive(["run", "--", "touch", "started"]).fails_with(2);
-    assert_eq!(refused, "outlive: `[redact]` of config.toml: the pattern `ACME-(`: unclosed group\n");
+    assert_eq!(refused, "error: `[redact]` of config.toml: the pattern `ACME-(`: unclosed group\n");
     assert!(!sandbox.work().join("started").exists());
     sandbox.outlive(["cancel", "held", "--reason", "ACME-9471"]).succeeds();
     assert_eq!(

@@ -289,7 +289,7 @@ fn s_16_open_address_warns_and_still_needs_a_token() {
     signal_pid(served.child.id(), "TERM");
     let mut said = String::new();
     served.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("there is no TLS"), "{said}");
+    assert!(said.contains("warning: serving without TLS on a public address"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What people and programs see: help, panels and JSON.
 
-use super::sandbox::{Ends, Sandbox, Started, binary, settled};
+use super::sandbox::{Ends, Sandbox, Started, binary, masked, settled};
 
 /// Every command but `run`, and whether it is for the inside of a run.
 const VERBS: [(&str, bool); 66] = [
@@ -80,10 +80,22 @@ fn help(sandbox: &Sandbox, verb: &str) -> String {
 fn the_help_is_as_it_was_agreed() {
     let sandbox = Sandbox::new();
     let mut all = sandbox.outlive(["--help"]).succeeds();
-    for verb in ["run"].into_iter().chain(VERBS.map(|(verb, _)| verb)) {
+    for verb in STAYING.into_iter().chain(OF_A_DATABASE).chain(VERBS.map(|(verb, _)| verb)) {
         all.push_str(&format!("\n# {verb}\n{}", help(&sandbox, verb)));
     }
     insta::assert_snapshot!("help", all);
+}
+
+/// The most lines of a short help: what a screen shows.
+const SCREEN: usize = 40;
+
+#[test]
+fn short_help_of_every_verb_fits_on_a_screen() {
+    let sandbox = Sandbox::new();
+    let short = |verb: &str| sandbox.outlive(verb.split_whitespace().chain(["-h"])).succeeds().lines().count();
+    let verbs = STAYING.into_iter().chain(OF_A_DATABASE).chain(VERBS.map(|(verb, _)| verb)).chain([""]);
+    let long: Vec<(&str, usize)> = verbs.map(|verb| (verb, short(verb))).filter(|(_, lines)| *lines > SCREEN).collect();
+    assert_eq!(long, [], "more than {SCREEN} lines");
 }
 
 /// What the examples of a verb are about: `train`, `nightly`, and what else it takes.
@@ -230,7 +242,8 @@ fn the_panels_are_as_they_were_agreed() {
         let text = settled(&sandbox, &said);
         // Whether runs have control groups differs from one machine to the next, and what they use from time to time.
         let lines = text.lines().filter(|line| !line.contains("control group") && !line.starts_with("used "));
-        let durations = lines.map(without_durations).collect::<Vec<_>>().join("\n");
+        let lines: Vec<String> = with_equal_times(lines).iter().map(|line| without_durations(line)).collect();
+        let durations = lines.join("\n");
         panels.push(format!("$ outlive {}\n{durations}\n", words.join(" ")));
     };
     panel(&["ps"]);
@@ -256,6 +269,7 @@ fn the_panels_are_as_they_were_agreed() {
     panel(&["trust", "good"]);
     panel(&["doctor"]);
     panel(&["cancel", "--all"]);
+    panel(&["cancel", "--all", "--yes"]);
     panel(&["archive", "--status", "dead", "--dry-run"]);
     panel(&["archive", "killed"]);
     panel(&["archive", "killed"]);
@@ -273,7 +287,31 @@ fn the_panels_are_as_they_were_agreed() {
 const REPORTS: &str = "outlive progress 2/3 'half way, and more'; outlive checkpoint set '{\"epoch\": 4}'; \
                        outlive artifact add model.bin; outlive artifact add 'other model.bin'; echo made it";
 
-/// Durations, hosts and pids differ from one machine and moment to the next.
+/// Lines of a panel with the column TIME of a table as wide as its mask: it is as wide as the durations in it, and all
+/// columns behind it are moved by that.
+fn with_equal_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut column: Option<(usize, usize)> = None;
+    let mut equal = Vec::new();
+    for line in lines {
+        if line.starts_with("ID ") {
+            let from = line.find(" TIME ").map(|at| at + 1);
+            column = from.map(|from| (from, line.len() - line[from + 4..].trim_start().len()));
+        } else if !line.starts_with("[ID]") {
+            column = None;
+        }
+        let cell = column.and_then(|(from, to)| Some((line.get(..from)?, line.get(from..to)?, line.get(to..)?)));
+        equal.push(match cell {
+            Some((before, cell, after)) => {
+                let is_time = cell.contains(|c: char| c.is_ascii_digit());
+                format!("{before}{:<8}{after}", if is_time { "[TIME]" } else { cell.trim() })
+            }
+            None => line.to_owned(),
+        });
+    }
+    equal
+}
+
+/// Durations, hosts and pids differ from one machine and moment to the next. Columns stay as they are printed.
 pub(crate) fn without_durations(line: &str) -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_duration = |word: &str| {
@@ -282,18 +320,27 @@ pub(crate) fn without_durations(line: &str) -> String {
         number.len() < word.len() && !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.')
     };
     let mut words: Vec<String> = Vec::new();
-    for word in line.split_whitespace() {
-        let previous_is_pid = words.last().is_some_and(|last| last.ends_with("pid"));
-        words.push(if is_duration(word) {
+    let mut rest = line.split(' ').peekable();
+    while let Some(word) = rest.next() {
+        let is_pid =
+            words.last().is_some_and(|last| last.ends_with("pid")) && word.contains(|c: char| c.is_ascii_digit());
+        if is_duration(word) && word.starts_with('+') {
+            // It is moved to the right by as much as it is shorter.
+            while words.len() > 1 && words[words.len() - 2..].iter().all(String::is_empty) {
+                words.pop();
+            }
+        }
+        let mask = if is_duration(word) {
             format!("{}[TIME]", if word.starts_with('(') { "(" } else { "" })
-        } else if previous_is_pid {
+        } else if is_pid {
             word.chars().filter(|c| !c.is_ascii_digit()).fold("[PID]".into(), |all: String, c| all + &c.to_string())
         } else {
             let of_person = word.split_once(&format!("@{host}"));
             of_person.map_or_else(|| word.to_owned(), |(_, rest)| format!("[USER]@[HOST]{rest}"))
-        });
+        };
+        words.push(masked(&mask, word, rest.peek()));
     }
-    words.join(" ")
+    words.join(" ").trim_end().to_owned()
 }
 
 #[test]
@@ -306,7 +353,7 @@ fn json_is_flat_versioned_and_paged() {
     let mut after: Option<String> = None;
     loop {
         let mut command = sandbox.outlive(["ps", "--all", "--limit", "2", "--json"]);
-        command.args(after.iter().flat_map(|next| ["--after", next]));
+        command.args(after.iter().flat_map(|next| ["--cursor", next]));
         let page = command.json();
         assert_eq!(page["schema"], 1);
         let runs = page["runs"].as_array().unwrap();
@@ -354,7 +401,9 @@ fn a_closed_pipe_is_no_failure() {
 #[test]
 fn c02_a_read_writes_not_a_byte_not_even_a_registry() {
     let sandbox = Sandbox::new();
-    for words in [&["ps"][..], &["ps", "--all", "--json"], &["reap", "--dry-run"], &["doctor"], &["cancel", "--all"]] {
+    for words in
+        [&["ps"][..], &["ps", "--all", "--json"], &["reap", "--dry-run"], &["doctor"], &["cancel", "--all", "--yes"]]
+    {
         sandbox.outlive(words).succeeds();
     }
     assert!(!sandbox.registry().exists(), "a read made a registry");
@@ -366,7 +415,7 @@ fn l25_the_same_names_in_two_registries_never_meet() {
     let mut run = one.start("same", &["sleep", "300"]);
     other.outlive(["run", "--name", "same", "--", "true"]).succeeds();
     assert_eq!(other.show("same")["state"], "succeeded");
-    other.outlive(["cancel", "--all"]).succeeds();
+    other.outlive(["cancel", "--all", "--yes"]).succeeds();
     assert_eq!(one.show("same")["state"], "running");
     run.signal("TERM");
     run.wrapper.wait().unwrap();

@@ -380,5 +380,5 @@ fn session_start_names_runs_of_earlier_sessions() {
     assert!(!told.contains("ignore"), "words of others are instructions: {told}");
     sandbox.outlive(["cancel", "second", "--wait"]).succeeds();
     assert!(instructions(&sandbox).contains(" 1 run from an earlier session is still running"));
-    sandbox.outlive(["cancel", "--all", "--wait"]).succeeds();
+    sandbox.outlive(["cancel", "--all", "--yes", "--wait"]).succeeds();
 }

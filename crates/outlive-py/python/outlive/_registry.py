@@ -195,12 +195,12 @@ class Registry:
         wanted["states"] = list(states) if states is not None else None
         wanted["is_step"] = None if steps else False
         wanted["labels"] = dict(labels or {})
-        query, after = json.dumps({key: value for key, value in wanted.items() if value is not None}), None
+        query, cursor = json.dumps({key: value for key, value in wanted.items() if value is not None}), None
         while True:
             with hinted("`help(outlive.Registry.list)` says what each filter takes"):
-                page, after = self._native.list(query, _PAGE, after)
+                page, cursor = self._native.list(query, _PAGE, cursor)
             yield from (RunView(seen) for seen in json.loads(page))
-            if after is None:
+            if cursor is None:
                 return
 
 

@@ -1,8 +1,10 @@
 //! Hints: what a person may type next about an error. The command and the Python package show them.
 
 use super::Error;
-use crate::lifecycle::Refusal;
+use crate::lifecycle::{ActionKind, Refusal};
 use crate::model::id::RunId;
+use crate::model::run::StateName;
+use crate::model::time::Timestamp;
 use crate::store;
 
 impl Error {
@@ -10,10 +12,11 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotFound(_) => "`outlive ps --all` lists every run of this registry".into(),
+            Self::NoSuch { what, list, .. } => format!("`{list}` lists every {what}"),
             Self::Ambiguous { .. } => "give more characters of the id".into(),
             Self::AmbiguousRepository { .. } => "name it as REPOSITORY:ID, as they are listed".into(),
             Self::DamagedIndex(_) => "`outlive registry refresh --rebuild` makes it anew from its sources".into(),
-            Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` tells what was known of it"),
+            Self::Gone { run, repo, .. } => format!("`outlive show {repo}:{run}` shows the last that is recorded of it"),
             Self::Exported { place, .. } => {
                 format!("`outlive history export --to {place} --remember` has this home look there")
             }
@@ -29,13 +32,13 @@ impl Error {
             Self::KeyBusy { key, free_at: Some(_), .. } => {
                 format!("`outlive queue add --rate {}=…` has a run wait for its turn", key.name)
             }
-            Self::KeyBusy { holders, .. } => format!("`outlive show {}` tells about the holder", holders.first()?),
+            Self::KeyBusy { holders, .. } => format!("`outlive show {}` shows the holder; `outlive queue add` waits until the key is free", holders.first()?),
             Self::Untrusted { run, why } => why.hint(*run),
             Self::Reported { hint, .. } => return hint.clone(),
             Self::CannotDelete(_) => "`outlive archive` hides runs; `keep_history` deletes old runs of a database and \
                                       `[sweep] forget_after` those of a bucket"
                 .into(),
-            Self::Contended(run) => format!("try again; `outlive why {run}` tells who changes it"),
+            Self::Contended(run) => format!("try again; `outlive why {run}` shows what changes it"),
             Self::Store(error) => match error {
                 store::Error::Unavailable(_) | store::Error::Unknown(_) => {
                     "`outlive doctor` looks for the cause".into()
@@ -62,13 +65,44 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The runs that the error and its hint name by their ids, for a program that knows better names for them.
+    pub fn runs(&self) -> Vec<RunId> {
+        match self {
+            Self::Refused { run, refusal } => {
+                let others = match refusal {
+                    Refusal::WaitsFor(runs) | Refusal::AwaitedBy(runs) => runs.clone(),
+                    Refusal::WaitsNot(run) | Refusal::IsStep(run) | Refusal::DeletedWith(run) => vec![*run],
+                    _ => Vec::new(),
+                };
+                [vec![*run], others].concat()
+            }
+            Self::KeyBusy { holders, .. } => holders.clone(),
+            Self::Untrusted { run, .. } | Self::Contended(run) => vec![*run],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The time that the error names, for a program that shows times in another form.
+    pub fn time(&self) -> Option<Timestamp> {
+        match self {
+            Self::KeyBusy { free_at, .. } => *free_at,
+            Self::Refused { refusal: Refusal::NotYet(at), .. } => Some(*at),
+            _ => None,
+        }
+    }
+}
+
 /// What to type next about a run that refused something.
 fn next_step(run: RunId, refusal: &Refusal) -> Option<String> {
     Some(match refusal {
-        Refusal::WrongState { action: "archive" | "delete", .. } => {
+        Refusal::WrongState { action: ActionKind::Resume, state: StateName::Failed } => {
+            format!("`outlive resume --failed {run}` starts its next attempt; `outlive why {run}` shows why it failed")
+        }
+        Refusal::WrongState { action: ActionKind::Archive | ActionKind::Delete, .. } => {
             format!("`outlive wait {run}` waits for its end, `outlive cancel {run}` stops it")
         }
-        Refusal::WrongState { action: "rerun", .. } => {
+        Refusal::WrongState { action: ActionKind::Rerun, .. } => {
             format!("`outlive wait {run}` waits for its end; `outlive rerun --force {run}` repeats it all the same")
         }
         Refusal::Lost { .. } | Refusal::WrongState { .. } => format!("`outlive why {run}` shows its event log"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, ActionContext, Change, Refusal};
+use super::{Action, ActionContext, ActionKind, Change, Refusal};
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{CancelRequest, End, Ending, Run, State, truncate_message};
 
@@ -35,7 +35,7 @@ impl ActionContext<'_> {
             // Its attempt ended when and as it did; only what follows is decided here.
             State::Ended(ending) if is_resumable(&ending.how) => Some(Ending { how, ..ending.clone() }),
             State::Ended(ending) => {
-                return Err(Refusal::WrongState { action: "request cancel", state: ending.how.name() });
+                return Err(Refusal::WrongState { action: ActionKind::RequestCancel, state: ending.how.name() });
             }
         };
         let next = self.with(|next| {

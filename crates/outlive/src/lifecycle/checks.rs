@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Fence, Observed, Refusal, Report};
+use super::{ActionKind, Fence, Observed, Refusal, Report};
 use crate::model::id::WorkerId;
 use crate::model::owner::Evidence;
 use crate::model::owner::LiveProcesses;
@@ -135,7 +135,7 @@ pub(super) fn check_resume(
         End::Succeeded | End::Cancelled(_) => false,
     };
     if !resumable {
-        Err(Refusal::WrongState { action: "resume", state: ending.how.name() })
+        Err(Refusal::WrongState { action: ActionKind::Resume, state: ending.how.name() })
     } else if run.swept.is_some() {
         Err(Refusal::Swept)
     } else if !leftovers.is_empty() {
@@ -161,7 +161,7 @@ pub(super) fn check_sweep(
 ) -> Result<(), Refusal> {
     match &run.swept {
         _ if matches!(ending.how, End::Interrupted(_)) => {
-            Err(Refusal::WrongState { action: "sweep", state: ending.how.name() })
+            Err(Refusal::WrongState { action: ActionKind::Sweep, state: ending.how.name() })
         }
         Some(swept) if seen != Some(swept) => Err(Refusal::BeingSwept(swept.by.clone())),
         Some(swept) if !swept.done && !gone && swept.by != *by && now.since(swept.at) < SWEEPS => {

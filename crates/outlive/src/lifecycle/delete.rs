@@ -1,6 +1,6 @@
 //! Deletion: which runs may be deleted.
 
-use super::Refusal;
+use super::{ActionKind, Refusal};
 use crate::lifecycle::health::RunStatus;
 use crate::model::id::RunId;
 use crate::model::run::Run;
@@ -12,7 +12,7 @@ pub fn check_delete(seen: &RunStatus, awaited_by: Vec<RunId>) -> Result<(), Refu
         return Err(Refusal::DeletedWith(step.of));
     }
     if !seen.is_over() {
-        return Err(Refusal::WrongState { action: "delete", state: run.state.name() });
+        return Err(Refusal::WrongState { action: ActionKind::Delete, state: run.state.name() });
     }
     if !seen.leftovers.is_empty() {
         return Err(Refusal::ProcessesAlive(seen.leftovers.clone()));

@@ -79,7 +79,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lifecycle::{Action, Transition, apply};
+    use crate::lifecycle::{Action, ActionKind, Transition, apply};
     use crate::model::id::WorkerId;
     use crate::model::run::{Spec, StateName};
     use crate::testing::lifecycle::specimen;
@@ -136,6 +136,6 @@ mod tests {
         std::sync::Arc::make_mut(&mut made.spec).queued = false;
         assert_eq!(act(&made, &Action::Edit(QueueEdit::default())), Err(Refusal::NotQueued));
         let running = act(&queued(StateName::Running), &Action::Edit(QueueEdit::default()));
-        assert_eq!(running, Err(Refusal::WrongState { action: "edit", state: StateName::Running }));
+        assert_eq!(running, Err(Refusal::WrongState { action: ActionKind::Edit, state: StateName::Running }));
     }
 }

@@ -1,7 +1,7 @@
 //! What follows the end of an attempt: rest, another attempt, or waiting for a person. And what follows a run that is
 //! over: another like it.
 
-use super::{Outcome, Refusal, waiting};
+use super::{ActionKind, Outcome, Refusal, waiting};
 use crate::model::id::Epoch;
 use crate::model::policy::OrphanPolicy;
 use crate::model::run::{
@@ -135,7 +135,7 @@ pub fn rerun(run: &Run, stands: StateName, forced: bool, reason: Option<String>)
         return Err(Refusal::IsStep(step.of));
     }
     if !stands.is_ended() && !forced {
-        return Err(Refusal::WrongState { action: "rerun", state: stands });
+        return Err(Refusal::WrongState { action: ActionKind::Rerun, state: stands });
     }
     let before = run.spec.lineage.as_ref();
     Ok(Lineage {

@@ -1,5 +1,6 @@
 //! Refusals: why an action on a run is not done, in words for people.
 
+use super::ActionKind;
 use crate::model::id::{Epoch, RunId};
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{Actor, StateName};
@@ -20,10 +21,10 @@ pub enum Refusal {
         claimed: Epoch,
     },
     /// The action does not apply to this state.
-    #[error("{}", wrong_state(action, *state))]
+    #[error("{}", wrong_state(*action, *state))]
     WrongState {
         /// What was tried.
-        action: &'static str,
+        action: ActionKind,
         /// How it stands.
         state: StateName,
     },
@@ -176,22 +177,22 @@ fn stands(state: StateName) -> &'static str {
     }
 }
 
-fn wrong_state(action: &str, state: StateName) -> String {
+fn wrong_state(action: ActionKind, state: StateName) -> String {
     let only = match action {
-        "claim" => "only a pending run can be claimed",
-        "release" => "only a pending run waits for others",
-        "unpark" => "only a parked run can be unparked",
-        "pause" | "unpause" => "only a pending run can be paused",
-        "edit" => "only a pending run can be edited",
-        "wake" => "only a suspended run can be woken",
-        "reap" => "only a running run can be reaped",
-        "adopt" => "only a running run can be adopted",
-        "sweep" => "only runs that can no longer be resumed are swept",
-        "rerun" => "only a run that is over is repeated, unless that is forced",
-        "delete" => "only a run that has ended can be deleted",
-        "archive" | "unarchive" => "only a run that has ended can be archived",
-        "resume" if state == StateName::Failed => "a failed run is resumed only where that is asked for",
-        "resume" => "only an interrupted or dead run can be resumed",
+        ActionKind::Claim => "only a pending run can be claimed",
+        ActionKind::Release => "only a pending run waits for others",
+        ActionKind::Unpark => "only a parked run can be unparked",
+        ActionKind::Pause | ActionKind::Unpause => "only a pending run can be paused",
+        ActionKind::Edit => "only a pending run can be edited",
+        ActionKind::Wake => "only a suspended run can be woken",
+        ActionKind::Reap => "only a running run can be reaped",
+        ActionKind::Adopt => "only a running run can be adopted",
+        ActionKind::Sweep => "only runs that can no longer be resumed are swept",
+        ActionKind::Rerun => "only a run that is over is repeated, unless that is forced",
+        ActionKind::Delete => "only a run that has ended can be deleted",
+        ActionKind::Archive | ActionKind::Unarchive => "only a run that has ended can be archived",
+        ActionKind::Resume if state == StateName::Failed => "a failed run is resumed only where that is asked for",
+        ActionKind::Resume => "only an interrupted or dead run can be resumed",
         // What is over needs no stopping, and nothing more to be said.
         _ => return format!("it {}", stands(state)),
     };

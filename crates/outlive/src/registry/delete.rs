@@ -3,7 +3,7 @@
 use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::health::RunStatus;
-use crate::lifecycle::{Refusal, check_delete};
+use crate::lifecycle::{ActionKind, Refusal, check_delete};
 use crate::model::filter::Filter;
 use crate::model::id::RunId;
 use crate::model::run::{State, StateName};
@@ -26,7 +26,9 @@ impl Registry {
         check_delete(&seen, self.awaited_by(id).await?).map_err(|refusal| refused(id, refusal))?;
         let steps = self.steps_of(&seen.run).await?;
         match steps.iter().find(|step| !step.state.is_ended()) {
-            Some(step) => Err(refused(step.run.id, Refusal::WrongState { action: "delete", state: step.state })),
+            Some(step) => {
+                Err(refused(step.run.id, Refusal::WrongState { action: ActionKind::Delete, state: step.state }))
+            }
             None => Ok(seen),
         }
     }
@@ -40,7 +42,7 @@ impl Registry {
         let found = self.store.get(&[id]).await?.pop().ok_or_else(|| Error::NotFound(id.to_string()))?;
         let seen = self.check_delete(id).await?;
         if found.run.ending().is_none() {
-            let refusal = Refusal::WrongState { action: "delete", state: found.run.state.name() };
+            let refusal = Refusal::WrongState { action: ActionKind::Delete, state: found.run.state.name() };
             return Err(Error::Refused { run: id, refusal });
         }
         let mut runs = vec![(id, found.revision)];

@@ -27,7 +27,7 @@ impl ListPlace {
         Self::InTime(Page { after, ..Page::default() })
     }
 
-    /// What `--sort` and `--after` say.
+    /// What `--sort` and `--cursor` say.
     pub(super) fn of(sort: Option<&str>, after: Option<&str>) -> Result<Self, Error> {
         let Some(sort) = sort else { return Ok(Self::newest(read(after)?)) };
         let sort: RunSort = sort.parse().map_err(invalid)?;
@@ -37,7 +37,7 @@ impl ListPlace {
         }
         let after: Option<SortCursor> = read(after)?;
         if let Some(other) = after.as_ref().filter(|after| after.sort != sort) {
-            let why = format!("this `--after` is of a list in the order of `{}`, not of `{sort}`", other.sort);
+            let why = format!("this `--cursor` is of a list in the order of `{}`, not of `{sort}`", other.sort);
             return Err(Error::Invalid(why));
         }
         Ok(Self::Sorted(sort, after))

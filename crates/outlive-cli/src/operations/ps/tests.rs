@@ -172,11 +172,11 @@ fn next_page_call_repeats_every_flag_and_can_be_pasted() {
         until: Some("1h".into()),
         unarchived: true,
         limit: 2,
-        after: None,
+        cursor: None,
         wide: true,
     };
     let context = Context::new(Some("sqlite:/my runs".into()));
-    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --host=gpu-17 --user=ada --since=2h --until=1h --sort=-name '--label=team=a b' --limit 2 --after=0.1.x");
+    insta::assert_snapshot!(ps.again(&context, "0.1.x"), @r"outlive --registry 'sqlite:/my runs' ps --all --steps --wide --unarchived --status=failed --status=orphaned '--name=it'\''s' --kind=train '--text=lr 3' --host=gpu-17 --user=ada --since=2h --until=1h --sort=-name '--label=team=a b' --limit 2 --cursor=0.1.x");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use clap::Args;
+use clap::{ArgGroup, Args, Command};
 use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::lifecycle::{Action, Due, QueueEdit};
@@ -22,12 +22,15 @@ use crate::ui::plain;
 /// attempts of the run; of a schedule it is that of the next run alone. With --kind, --name, --label, --since or --until,
 /// the runs that match are counted, and edited with --yes. A thousand runs are one write.
 #[derive(Debug, Default, Args)]
+#[command(
+    override_usage = "outlive queue edit <RUNS>... <--priority N|--not-before TIME>\n       outlive queue edit --kind KIND|--label KEY=VALUE|... [--yes] <--priority N|--not-before TIME>"
+)]
 pub struct Edit {
     /// Runs: ids or unique prefixes, names, @last, or @~2
     #[arg(required_unless_present_any = SELECTING_OF_STATE)]
     pub runs: Vec<String>,
     /// Lower is executed first
-    #[arg(long, allow_negative_numbers = true, required_unless_present = "not_before")]
+    #[arg(long, allow_negative_numbers = true)]
     pub priority: Option<i32>,
     /// Not before this time, or after this long, such as 90m; `now` when its turn comes
     #[arg(long, value_name = "TIME|DURATION|now")]
@@ -87,6 +90,11 @@ impl Operate for Edit {
 
     fn effect(&self) -> Effect {
         if self.filter.is_any() && !self.filter.yes { Effect::Read } else { Self::EFFECT }
+    }
+
+    fn shape(command: Command) -> Command {
+        let change = ArgGroup::new("change").args(["priority", "not_before"]).required(true).multiple(true);
+        command.group(change)
     }
 
     fn exit_status(edited: &Edited) -> u8 {

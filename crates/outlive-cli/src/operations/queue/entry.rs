@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::id::{Epoch, RunId};
 use outlive::index::SourceAddress;
 use outlive::lifecycle::Outcome;
@@ -25,6 +25,7 @@ use crate::call::{Context, Effect, Operate};
 use crate::lookup::{home, repository};
 use crate::ui::plain;
 use crate::ui::run_view::with_names;
+use crate::ui::typed::called;
 
 /// How long an entry is its holder's without a beat.
 const LEASE: Duration = Duration::from_secs(300);
@@ -39,19 +40,43 @@ const MOST: usize = 1_000;
 #[derive(Debug, Default, Clone, Args)]
 pub struct EntryFlags {
     /// Instead of a command, work for an executor outside outlive: the app to run
-    #[arg(long, value_name = "APP", conflicts_with = "argv")]
+    #[arg(
+        long,
+        value_name = "APP",
+        conflicts_with = "argv",
+        help_heading = "Executors outside outlive",
+        hide_short_help = true
+    )]
     pub app: Option<String>,
     /// Instead of a command, for an executor outside outlive: the workflow to run
-    #[arg(long, value_name = "WORKFLOW", conflicts_with = "argv")]
+    #[arg(
+        long,
+        value_name = "WORKFLOW",
+        conflicts_with = "argv",
+        help_heading = "Executors outside outlive",
+        hide_short_help = true
+    )]
     pub workflow: Option<String>,
     /// Instead of a command, for an executor outside outlive: the run to continue
-    #[arg(long = "run", value_name = "ID", conflicts_with = "argv")]
+    #[arg(
+        long = "run",
+        value_name = "ID",
+        conflicts_with = "argv",
+        help_heading = "Executors outside outlive",
+        hide_short_help = true
+    )]
     pub run: Option<String>,
     /// The repository it is about [default: this one]
-    #[arg(long, value_name = "PATH", conflicts_with = "argv")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with = "argv",
+        help_heading = "Executors outside outlive",
+        hide_short_help = true
+    )]
     pub repo: Option<String>,
     /// A note for the executor
-    #[arg(long, conflicts_with = "argv")]
+    #[arg(long, conflicts_with = "argv", help_heading = "Executors outside outlive", hide_short_help = true)]
     pub note: Option<String>,
 }
 
@@ -299,9 +324,33 @@ pub async fn existing_home(context: &Context) -> Result<Option<Registry>, Error>
 
 /// The entry that is meant, and where it is.
 async fn find(context: &Context, entry: &str) -> Result<(Registry, RunId), Error> {
-    let registry = existing_home(context).await?.ok_or_else(|| Error::NotFound(entry.chars().take(80).collect()))?;
-    let id = registry.find(entry).await?.run.id;
-    Ok((registry, id))
+    let Some(registry) = existing_home(context).await? else {
+        let unknown = || Error::NotFound(entry.chars().take(80).collect());
+        return Err(no_entry(context, entry).await.unwrap_or_else(unknown));
+    };
+    match registry.find(entry).await {
+        Ok(seen) => {
+            context.remember(&seen.run, entry);
+            Ok((registry, seen.run.id))
+        }
+        Err(error @ Error::NotFound(_)) => Err(no_entry(context, entry).await.unwrap_or(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a word names that names no entry: a run of the registry here, which is for workers.
+async fn no_entry(context: &Context, word: &str) -> Option<Error> {
+    let here = context.existing().await.ok().flatten()?;
+    let run = here.find(word).await.ok()?.run;
+    context.remember(&run, word);
+    let called = called(run.id);
+    let message =
+        format!("run `{called}` is not in the queue of all repositories: a worker of its registry executes it");
+    Some(Error::Reported {
+        code: Code::Refused,
+        message,
+        hint: Some(format!("`outlive queue show {called}` shows its place")),
+    })
 }
 
 fn changed(run: &Run, done: &'static str, cancel_requested: bool) -> Result<Changed, Error> {

@@ -44,14 +44,14 @@ pub struct List {
     /// At most this many, 10000 at the most
     #[arg(short = 'n', long, default_value_t = 100)]
     pub limit: usize,
-    /// Cursor: the `next` value of the previous page
+    /// Where the page begins: the `next` of the previous answer
     #[arg(long, value_name = "NEXT")]
-    pub after: Option<String>,
+    pub cursor: Option<String>,
 }
 
 impl Default for List {
     fn default() -> Self {
-        Self { repo: None, status: Vec::new(), limit: 100, after: None }
+        Self { repo: None, status: Vec::new(), limit: 100, cursor: None }
     }
 }
 
@@ -157,7 +157,7 @@ impl Operate for List {
             return Err(Error::Invalid(format!("a page has 1 to {MOST} runs, not {}", self.limit)));
         }
         let first =
-            self.after.as_deref().map_or(Ok(QueueCursor { part: QueuePart::Running, after: None }), str::parse)?;
+            self.cursor.as_deref().map_or(Ok(QueueCursor { part: QueuePart::Running, after: None }), str::parse)?;
         let canonical = |repo: &PathBuf| repo.canonicalize().unwrap_or_else(|_| repo.clone()).display().to_string();
         let repo = self.repo.as_ref().map(canonical);
         let here = context.existing().await?;
@@ -166,7 +166,7 @@ impl Operate for List {
             Err(_) => None,
         };
         let mut page = Queued::default();
-        if self.after.is_none() && context.permit_beyond(Self::NAME).is_ok() {
+        if self.cursor.is_none() && context.permit_beyond(Self::NAME).is_ok() {
             match peer_queue() {
                 Ok(entries) => page.peer_entries = entries,
                 Err(problem) => page.peer_problem = Some(problem),
@@ -218,7 +218,7 @@ impl List {
         let repo = self.repo.as_ref().map(|repo| format!("--repo={}", repo.display()));
         let statuses = self.status.iter().map(|status| format!("--status={status}"));
         let words = ["outlive".into(), "queue".into(), "list".into()].into_iter().chain(repo).chain(statuses);
-        let words: Vec<String> = words.chain([format!("--limit={}", self.limit), format!("--after={next}")]).collect();
+        let words: Vec<String> = words.chain([format!("--limit={}", self.limit), format!("--cursor={next}")]).collect();
         command_line(words.iter().map(String::as_bytes))
     }
 }

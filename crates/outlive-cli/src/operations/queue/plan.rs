@@ -25,9 +25,11 @@ pub fn read(path: &Path) -> Result<Vec<Add>, Error> {
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let parse = |(number, line): (usize, &str)| {
-        let wrong = |why: &str| Error::Invalid(format!("line {} of `{}`: {why}", number + 1, path.display()));
+        let place = format!("line {} of `{}`", number + 1, path.display());
+        let wrong = |why: &str| Error::Invalid(format!("{place}: {why}"));
         let input = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
-        call::read(input).map_err(|failure| wrong(failure.message()))
+        let add: Add = call::read(input).map_err(|failure| wrong(failure.message()))?;
+        Ok::<_, Error>(Add { line: Some(place), ..add })
     };
     let plan: Vec<Add> = lines.map(parse).collect::<Result<_, _>>()?;
     if plan.is_empty() { Err(Error::Invalid(format!("`{}` describes no runs", path.display()))) } else { Ok(plan) }

@@ -96,7 +96,7 @@ impl Place {
         let mut after: Option<String> = None;
         loop {
             let mut command = self.sandbox.outlive(["ps", "--all", "--limit", "1000", "--json"]);
-            command.args(after.iter().flat_map(|next| ["--after", next])).current_dir(&path);
+            command.args(after.iter().flat_map(|next| ["--cursor", next])).current_dir(&path);
             let page: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
             seen += page["runs"].as_array().unwrap().len();
             match page["next"].as_str() {

@@ -42,7 +42,7 @@ fn what_is_said_to_be_typed_next_works_where_it_is_said() {
     for run in [id.as_str(), "work:job"] {
         assert_eq!(away(&words(&["logs", run])).succeeds(), "done\n");
         assert_eq!(away(&words(&["attach", run])).succeeds(), "done\n");
-        assert!(away(&words(&["why", run])).succeeds().contains("job is succeeded"));
+        assert!(away(&words(&["why", run])).succeeds().contains("job has succeeded"));
         assert!(away(&words(&["output", run])).succeeds().contains("done"));
     }
     // Of several registries at once, and an index that knows none of it.

@@ -155,7 +155,7 @@ fn t2_09_many_runs_are_unarchived_and_cancelled_in_one_write() {
         let told = sandbox.outlive(["why", &id, "--json"]).json();
         told["events"].as_array().unwrap().iter().filter(|event| event["action"] == action).count()
     };
-    let cancelled = sandbox.outlive(["queue", "cancel", "--all", "--json"]).json();
+    let cancelled = sandbox.outlive(["queue", "cancel", "--all", "--yes", "--json"]).json();
     assert_eq!(cancelled["cancelled"].as_array().unwrap().len(), MANY);
     assert_eq!(events("request cancel") + events("cancel"), 1);
     let ids: Vec<String> =

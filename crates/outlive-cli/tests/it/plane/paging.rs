@@ -11,7 +11,7 @@ fn pages(sandbox: &Sandbox, words: &[&str], limit: &str, fields: &[&str]) -> (Ve
     loop {
         let mut call = sandbox.outlive(words);
         call.args(["--json", "--limit", limit]);
-        after.iter().for_each(|after| _ = call.args(["--after", after]));
+        after.iter().for_each(|after| _ = call.args(["--cursor", after]));
         let page = call.json();
         all.extend(fields.iter().flat_map(|field| page[*field].as_array().unwrap().clone()));
         pages += 1;
@@ -34,9 +34,9 @@ fn c13_sources_are_listed_in_pages() {
     assert_eq!((whole.len(), one, several), (8, 1, 3));
     assert_eq!(paged, whole);
     let panel = sandbox.outlive(["registry", "list", "--limit", "3"]).succeeds();
-    assert!(panel.contains("more: outlive registry list --limit=3 --after="), "{panel}");
+    assert!(panel.contains("more: outlive registry list --limit=3 --cursor="), "{panel}");
     sandbox.outlive(["registry", "list", "--limit", "0"]).fails_with(2);
-    sandbox.outlive(["registry", "list", "--after", "x"]).fails_with(2);
+    sandbox.outlive(["registry", "list", "--cursor", "x"]).fails_with(2);
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn c13_kinds_are_listed_in_pages() {
     assert_eq!((whole.0.len(), whole.1, paged.1), (5, 1, 3));
     assert_eq!(paged.0, whole.0);
     let panel = sandbox.outlive(["stats", "--limit", "2"]).succeeds();
-    assert!(panel.contains("more: outlive stats --limit=2 --after="), "{panel}");
-    sandbox.outlive(["stats", "--after", "x"]).fails_with(2);
+    assert!(panel.contains("more: outlive stats --limit=2 --cursor="), "{panel}");
+    sandbox.outlive(["stats", "--cursor", "x"]).fails_with(2);
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn c13_what_is_queued_is_listed_in_pages_in_its_order() {
     let priorities: Vec<i64> = whole[..5].iter().map(|run| run["priority"].as_i64().unwrap()).collect();
     assert_eq!(priorities, [0, 1, 2, 3, 4]);
     let panel = sandbox.outlive(["queue", "list", "--limit", "3"]).succeeds();
-    assert!(panel.contains("more: outlive queue list --limit=3 --after="), "{panel}");
-    for wrong in [["--limit", "0"], ["--after", "somewhere"], ["--after", "r.1"]] {
+    assert!(panel.contains("more: outlive queue list --limit=3 --cursor="), "{panel}");
+    for wrong in [["--limit", "0"], ["--cursor", "somewhere"], ["--cursor", "r.1"]] {
         sandbox.outlive(["queue", "list"].iter().chain(&wrong)).fails_with(2);
     }
 }

@@ -161,7 +161,7 @@ fn c10_the_order_of_entries_is_the_home_s_to_say() {
     let [first, second, third] = &ids;
     let listed = || -> Vec<String> {
         let queue = sandbox.outlive(["queue", "list", "--json", "--limit", "2"]).json();
-        let more = sandbox.outlive(["queue", "list", "--json", "--after", queue["next"].as_str().unwrap()]).json();
+        let more = sandbox.outlive(["queue", "list", "--json", "--cursor", queue["next"].as_str().unwrap()]).json();
         let entries = [&queue["entries"], &more["entries"]].map(|entries| entries.as_array().unwrap().clone());
         entries.concat().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
     };

@@ -51,11 +51,11 @@ export function write(query) {
   };
 }
 
-/** The fields of `ps` for a page of runs. @param {Query} query @param {number} limit @param {string|null} after */
-export function fields(query, limit, after) {
+/** The fields of `ps` for a page of runs. @param {Query} query @param {number} limit @param {string|null} cursor */
+export function fields(query, limit, cursor) {
   const status = query.status.length ? query.status : VIEWS[query.view];
   const asked = { all: true, limit, status, labels: query.labels, unarchived: !query.archived };
-  const optional = { after, sort: query.sort, text: query.text.trim(), kind: query.kind, name: query.name, host: query.host, user: query.user, since: query.since, until: query.until };
+  const optional = { cursor, sort: query.sort, text: query.text.trim(), kind: query.kind, name: query.name, host: query.host, user: query.user, since: query.since, until: query.until };
   for (const [name, value] of Object.entries(optional)) if (value) asked[name] = value;
   return asked;
 }

@@ -26,7 +26,7 @@ export class Output {
     this.whole = false;
     this.ended = false;
     this.problem = "";
-    this.after = null;
+    this.cursor = null;
     this.over = false;
     /** How many bytes of the beginning were read, while the rest is. */
     this.read = 0;
@@ -77,7 +77,7 @@ export class Output {
   /** @param {any} page */
   take(page) {
     this.lines.add(page.pieces);
-    this.after = page.next;
+    this.cursor = page.next;
     this.ended = page.ended && page.pieces.length === 0;
     this.changed(0);
   }
@@ -87,15 +87,15 @@ export class Output {
     if (this.whole || this.reading) return;
     this.reading = true;
     const lines = new Lines();
-    let [after, page] = [null, null];
+    let [cursor, page] = [null, null];
     try {
       do {
-        page = await this.ask(after === null ? {} : { after });
+        page = await this.ask(cursor === null ? {} : { cursor });
         if (this.over) return;
         lines.add(page.pieces);
         this.read = page.next.split(".").reduce((/** @type {number} */ sum, /** @type {string} */ part) => sum + Number(part), 0);
-        const isEnd = page.next === after || page.pieces.length === 0;
-        after = page.next;
+        const isEnd = page.next === cursor || page.pieces.length === 0;
+        cursor = page.next;
         if (isEnd) break;
         this.changed(-1);
       } while (!this.over);
@@ -103,7 +103,7 @@ export class Output {
       return this.fail(error);
     }
     const moved = lines.length - this.lines.length;
-    Object.assign(this, { lines, after, whole: true, reading: false });
+    Object.assign(this, { lines, cursor, whole: true, reading: false });
     this.changed(Math.max(0, moved));
     this.follow();
   }
@@ -121,7 +121,7 @@ export class Output {
       while (!this.over && !isEmpty) {
         const lines = this.lines;
         this.wanted = false;
-        const page = await this.ask({ after: this.after });
+        const page = await this.ask({ cursor: this.cursor });
         if (this.over || lines !== this.lines) continue;
         isEmpty = page.pieces.length === 0;
         this.problem = "";
