@@ -1,10 +1,12 @@
-// What the dashboard and `top` cost where there are 100,000 runs: each filter at the server, scrolling, and doing nothing.
+// What the dashboard and `top` cost where there are 100,000 runs: each filter at the server, scrolling, a log of 1,000,000 lines, and
+// doing nothing.
 //
 //   node bench/dashboard.mjs target/tools target/release/outlive
 //
-// OUTLIVE_BENCH_RUNS is how many runs there are, OUTLIVE_BENCH_SECONDS for how long what is idle is watched.
+// OUTLIVE_BENCH_RUNS is how many runs there are, OUTLIVE_BENCH_LINES how long the log is, OUTLIVE_BENCH_SECONDS for how long what is idle
+// is watched; `top` looks seldom where a look is expensive, and is watched for a minute at least.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { loadavg, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -12,6 +14,7 @@ import { performance } from "node:perf_hooks";
 
 const [tools, command] = process.argv.slice(2).map((path) => resolve(path));
 const RUNS = Number(process.env.OUTLIVE_BENCH_RUNS ?? 100_000);
+const LINES = Number(process.env.OUTLIVE_BENCH_LINES ?? 1_000_000);
 const SECONDS = Number(process.env.OUTLIVE_BENCH_SECONDS ?? 20);
 const ROUNDS = 15;
 const scratch = mkdtempSync(join(tmpdir(), "outlive-bench-"));
@@ -33,11 +36,11 @@ const spread = (values) => {
   return `${sorted[sorted.length >> 1].toFixed(1)} (${sorted[0].toFixed(1)}..${sorted.at(-1).toFixed(1)}, ${sorted.length} rounds)`;
 };
 const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
-/** What a process has used of a processor, in seconds. */
-const used = (pid) => readdirSync(`/proc/${pid}/task`).reduce((sum, task) => sum + Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, "utf8").split(" ")[0]) / 1e9, 0);
-const share = async (pid) => {
+/** What a process has used of a processor, in seconds, in hundredths: its threads that have ended, too. */
+const used = (pid) => readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ").slice(11, 13).reduce((sum, ticks) => sum + Number(ticks) / 100, 0);
+const share = async (pid, seconds = SECONDS) => {
   const [before, began] = [used(pid), performance.now()];
-  await pause(SECONDS);
+  await pause(seconds);
   return `${(((used(pid) - before) * 1000 * 100) / (performance.now() - began)).toFixed(3)} % of a core`;
 };
 const load = () => `load ${loadavg()[0].toFixed(1)}`;
@@ -113,13 +116,30 @@ for (const path of ["runs", "overview"]) {
   await pause(SECONDS);
   console.log(`${path}, idle: ${(((await busy()) - before) * 1000 * 100 / (performance.now() - began)).toFixed(2)} % of a core in the page (bar: 2), ${requests} requests (bar: 0), ${load()}`);
 }
+await page.goto(`${new URL(link).origin}/#/overview`);
+console.log(`the server, idle, with one listener: ${await share(server.pid)}, ${load()}`);
+const long = call("run", "-d", "--name", "long", "--", "seq", "-f", "line %.0f", String(LINES)).trim();
+call("wait", long);
+for (let round = 0; round < 3; round++) {
+  await page.goto("about:blank");
+  const began = performance.now();
+  await page.goto(`${new URL(link).origin}/#/run/${long}`);
+  await page.locator(".log .line .text", { hasText: `line ${LINES}` }).waitFor();
+  const painted = performance.now() - began;
+  await page.getByText(`${LINES.toLocaleString("en")} lines`).waitFor();
+  const whole = performance.now() - began;
+  const searched = performance.now();
+  await page.getByRole("searchbox", { name: "Find in log" }).fill(`line ${Math.floor(LINES * 0.77)}`);
+  await page.locator(".matches", { hasText: " of " }).waitFor();
+  console.log(`a log of ${LINES} lines: first paint ${painted.toFixed(0)} ms (bar: 1000), all of it ${whole.toFixed(0)} ms, search ${(performance.now() - searched).toFixed(0)} ms (bar: 500), ${load()}`);
+}
 await browser.close();
 
 const top = spawn("script", ["-qec", `stty cols 160 rows 50; exec ${command} top`, "/dev/null"], { stdio: ["pipe", "ignore", "ignore"], env, cwd: scratch });
 children.push(top);
 await pause(3);
 const shell = readFileSync(`/proc/${top.pid}/task/${top.pid}/children`, "utf8").trim().split(" ")[0];
-console.log(`top, idle: ${await share(shell)} (bar: 1), ${load()}`);
+console.log(`top, idle: ${await share(shell, Math.max(60, SECONDS))} (bar: 1), ${load()}`);
 call("run", "-d", "--name", "sampled", "--", "sleep", "600");
 await pause(10);
 console.log(`the owner of a run that sleeps, with its heartbeats and samples of usage: ${await share(JSON.parse(call("show", "sampled", "--json")).owner_pid)} (bar of the samples: 0.1), ${load()}`);
