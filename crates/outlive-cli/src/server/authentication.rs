@@ -108,34 +108,45 @@ impl Authentication {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The user that these credentials are of.
+    /// The user that these credentials are of. Credentials that are not known are counted as a failure of their client.
     pub fn who(&self, peer: Peer, shown: &Credential<'_>) -> Result<Who, Failure> {
+        self.known(peer, shown)?.ok_or_else(|| match (peer, shown) {
+            (Peer::Address(address), Credential::Token(_) | Credential::Session(_)) => self.record_failure(address),
+            _ => unknown(),
+        })
+    }
+
+    /// Whether these credentials, which were accepted, are good still. One that was revoked meanwhile is no failure of
+    /// its client.
+    pub fn is_still_known(&self, peer: Peer, shown: &Credential<'_>) -> bool {
+        matches!(self.known(peer, shown), Ok(Some(_)))
+    }
+
+    /// The user that these credentials are of; none where they are not known.
+    fn known(&self, peer: Peer, shown: &Credential<'_>) -> Result<Option<Who>, Failure> {
         let own_user = Who::own(Role::Admin.may());
         match (peer, shown) {
             // The kernel says so.
-            (Peer::User(uid), _) if uid == rustix::process::geteuid().as_raw() || uid == 0 => Ok(own_user),
+            (Peer::User(uid), _) if uid == rustix::process::geteuid().as_raw() || uid == 0 => Ok(Some(own_user)),
             (Peer::User(_), _) => Err(Failure::new(Code::Forbidden, "this socket is another user's")),
             (Peer::Address(address), Credential::Token(token)) => self.by_token(address, token, own_user),
-            (Peer::Address(address), Credential::Session(session)) => {
-                match self.sessions.subject(&self.tokens, session) {
-                    Some(Subject::Own) => Ok(own_user),
-                    Some(Subject::Token(known)) => self.by_subject(&known),
-                    None => Err(self.record_failure(address)),
-                }
-            }
-            (Peer::Address(_), Credential::Nothing) => Err(unknown()),
+            (Peer::Address(_), Credential::Session(session)) => match self.sessions.subject(&self.tokens, session) {
+                Some(Subject::Own) => Ok(Some(own_user)),
+                Some(Subject::Token(known)) => self.by_subject(&known).map(Some),
+                None => Ok(None),
+            },
+            (Peer::Address(_), Credential::Nothing) => Ok(None),
         }
     }
 
-    fn by_token(&self, address: IpAddr, token: &str, own_user: Who) -> Result<Who, Failure> {
+    fn by_token(&self, address: IpAddr, token: &str, own_user: Who) -> Result<Option<Who>, Failure> {
         let digest = digest(token);
         // The own token lies in a file of this machine; a client that shows it from elsewhere has stolen it.
         if is_same(&digest, &self.own) && address.is_loopback() {
-            return Ok(own_user);
+            return Ok(Some(own_user));
         }
         let kept = self.tokens.list().map_err(Failure::from)?.into_iter().find(|kept| is_same(&kept.digest, &digest));
-        let Some(kept) = kept else { return Err(self.record_failure(address)) };
-        self.allowed(kept)
+        kept.map(|kept| self.allowed(kept)).transpose()
     }
 
     /// The token of a session, as long as it is not revoked.

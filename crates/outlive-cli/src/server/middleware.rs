@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use outlive::error::Code;
 
 use super::Server;
-use super::authentication::Credential;
+use super::authentication::{Authentication, Credential};
 use super::listener::Peer;
 use crate::call::Failure;
 use crate::call::codes::{Status, status};
@@ -20,6 +20,9 @@ use crate::call::codes::{Status, status};
 /// Nothing but our own files is loaded, nothing is executed that stands in a page, and no page frames us.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// For how long a stream goes on after its credentials were revoked, at most.
+const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How long a body may take to come.
 pub const BODY_TIME: std::time::Duration = std::time::Duration::from_secs(20);
@@ -80,6 +83,30 @@ pub async fn authenticate(State(server): State<Arc<Server>>, mut request: Reques
     let mut response = next.run(request).await;
     response.extensions_mut().insert(who);
     response
+}
+
+/// The client of a stream, which may be revoked while the stream lives.
+#[derive(Clone)]
+pub struct Caller {
+    peer: Peer,
+    headers: HeaderMap,
+}
+
+impl Caller {
+    /// The client of a request that was authenticated.
+    pub fn of(request: &Request) -> Option<Self> {
+        let peer = request.extensions().get::<Peer>().copied()?;
+        let shown = |name: &HeaderName| [header::AUTHORIZATION, header::COOKIE].contains(name);
+        let headers = request.headers().iter().filter(|(name, _)| shown(name));
+        Some(Self { peer, headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect() })
+    }
+
+    /// Until its credentials are good no longer.
+    pub async fn revoked(&self, authentication: &Authentication) {
+        while authentication.is_still_known(self.peer, &credential(&self.headers, &authentication.cookie)) {
+            tokio::time::sleep(CHECK_EVERY).await;
+        }
+    }
 }
 
 /// The credentials of a request: a token before a cookie.

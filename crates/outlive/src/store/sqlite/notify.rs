@@ -144,11 +144,13 @@ fn address(worker: WorkerId) -> std::io::Result<SocketAddr> {
 }
 
 impl Watch {
-    /// Waits for a notification, for at most `timeout`.
-    pub fn wait(&self, timeout: Duration) {
+    /// Waits for a notification, for at most `timeout`. Answers whether there was one, or may have been: of what was
+    /// deleted no more is heard until it is watched again.
+    pub fn wait(&self, timeout: Duration) -> bool {
         let limit = Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&limit));
+        let is_ready = poll(&mut [PollFd::new(&self.events, PollFlags::IN)], Some(&limit)) != Ok(0);
         self.forget();
+        is_ready
     }
 
     /// Forgets the notifications so far. Answers whether there were any.
