@@ -47,7 +47,7 @@ pub struct Ps {
     /// Also the steps of runs
     #[arg(long)]
     pub steps: bool,
-    /// Only runs in this state, or of this health: orphaned, late, stalled, overdue, unresponsive (repeatable)
+    /// Only runs in this state, or of this health: orphaned, late, stalled, overdue, unresponsive; or parked (repeatable)
     #[arg(long = "status", value_name = "STATE", value_parser = PossibleValuesParser::new(status_words()))]
     pub status: Vec<String>,
     /// Only runs of this name

@@ -255,6 +255,11 @@ fn f_90_run_that_kills_its_owners_is_parked_for_a_person() {
     let sandbox = Sandbox::new();
     park(&sandbox, "poison");
     let parked = sandbox.show("poison");
+    for (status, wanted) in [("parked", 1), ("suspended", 1), ("dead", 0)] {
+        let listed = sandbox.outlive(["ps", "--status", status, "--json"]).succeeds();
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(listed["runs"].as_array().unwrap().len(), wanted, "{status}: {listed}");
+    }
     assert!(parked["reason"].as_str().unwrap().starts_with("parked: 10 of its attempts were reaped"), "{parked}");
     let tries = std::fs::read_to_string(sandbox.work().join("tries")).unwrap();
     assert_eq!(tries.lines().count(), 10);
