@@ -20,6 +20,10 @@ use crate::ui::table::Colour;
 use crate::ui::typed::called;
 use crate::ui::{plain, quote};
 
+/// Until when times of a schedule are shown, and how many.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const UPCOMING: usize = 100;
+
 /// A run, flat. Fields that do not apply are null, never missing.
 #[derive(Debug, Clone, JsonSchema, Serialize)]
 pub struct RunView {
@@ -42,6 +46,8 @@ pub struct RunView {
     pub not_before: Option<Timestamp>,
     /// When it comes again, such as `every 1h` or `cron 0 3 * * *`.
     pub schedule: Option<String>,
+    /// When it is to be started within 24 hours: at `not_before` and as its schedule says, the first 100 times.
+    pub upcoming: Vec<Timestamp>,
     /// The keys that it holds while it runs, or waits for.
     pub keys: Vec<KeyView>,
     /// The runs whose end it still waits for.
@@ -208,7 +214,7 @@ impl RunView {
     }
 
     fn build(seen: &RunStatus, registry: &Registry, trusted: Option<bool>) -> Self {
-        let (run, spec) = (&seen.run, &seen.run.spec);
+        let (run, spec, now) = (&seen.run, &seen.run.spec, registry.clock().now());
         let ready_at = match &run.state {
             State::Running(running) => running.ready_at,
             _ => None,
@@ -252,6 +258,7 @@ impl RunView {
             queued: spec.queued,
             not_before: waiting.filter(|pending| pending.paused.is_none()).and_then(|pending| pending.not_before),
             schedule: spec.schedule.as_ref().map(ToString::to_string),
+            upcoming: seen.upcoming(now, now.after(DAY)).take(UPCOMING).collect(),
             keys: spec.keys.iter().map(KeyView::of).collect(),
             waits_for: waiting.map(|pending| pending.waits_for.clone()).unwrap_or_default(),
             attempt: run.attempt,
@@ -268,9 +275,7 @@ impl RunView {
             started_at: seen.started_at(),
             ended_at: seen.ended_at(),
             updated_at: run.updated_at,
-            duration_ms: seen
-                .duration(registry.clock().now())
-                .map(|lasted| u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX)),
+            duration_ms: seen.duration(now).map(|lasted| u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX)),
             exit_code,
             signal,
             error_type: failure.map(|failure| failure.error_type.clone()),

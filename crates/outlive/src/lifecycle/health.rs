@@ -193,6 +193,19 @@ impl RunStatus {
         (died_at.is_none() || lasted >= SHORTEST_LIFE).then_some(lasted)
     }
 
+    /// When it is to be started until `until`: at its next time and, where it repeats, at those after it. None of a run
+    /// that is paused, or does not wait for a time.
+    #[doc(hidden)]
+    pub fn upcoming(&self, now: Timestamp, until: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let next = match &self.run.state {
+            State::Pending(Pending { paused: None, not_before, .. }) => Some(not_before.unwrap_or(now)),
+            _ => None,
+        };
+        let schedule = self.run.spec.schedule.as_ref().zip(next);
+        let later = schedule.map(|(schedule, next)| schedule.slots(self.run.slot(), next.max(now), until));
+        next.filter(|next| *next > now && *next < until).into_iter().chain(later.into_iter().flatten())
+    }
+
     /// Whether it is over. A run that only looks dead, and is resumed once a worker has seen that, is not.
     pub fn is_over(&self) -> bool {
         let goes_on = self.run.owner().is_some() && survives_reap(&self.run);

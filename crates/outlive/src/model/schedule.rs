@@ -136,6 +136,12 @@ impl Schedule {
         }
     }
 
+    /// The slots after both `slot` and `from`, as long as they are before `until`.
+    pub fn slots(&self, slot: Timestamp, from: Timestamp, until: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let first = self.upcoming(slot, from);
+        std::iter::successors(first, |slot| self.next_after(*slot)).take_while(move |slot| *slot < until)
+    }
+
     /// Whether a slot that was missed until `now` is passed over: another has come since.
     pub fn passes_over(&self, slot: Timestamp, now: Timestamp) -> bool {
         self.missed == Missed::Skip && self.next_after(slot).is_some_and(|next| next <= now)
@@ -159,6 +165,18 @@ mod tests {
         assert_eq!(hourly(Missed::Once).follower(slot, slot), Some(at("2026-11-16T04:00:00Z")));
         assert!(hourly(Missed::Skip).passes_over(slot, late) && !hourly(Missed::Once).passes_over(slot, late));
         assert!(!hourly(Missed::Skip).passes_over(slot, at("2026-11-16T03:59:59Z")));
+    }
+
+    #[test]
+    fn slots_of_a_day_follow_the_clock_of_their_zone() {
+        let zone = "Europe/Berlin".to_owned();
+        let daily = Schedule { rhythm: Rhythm::Cron { cron: "30 1,3 * * *".into(), zone }, missed: Missed::Once };
+        // The night in which clocks are turned back by an hour at 03:00 of summer time.
+        let (from, until) = (at("2026-10-24T20:00:00Z"), at("2026-10-25T20:00:00Z"));
+        let slots: Vec<String> = daily.slots(from, from, until).map(|slot| slot.to_string()).collect();
+        assert_eq!(slots, ["2026-10-24T23:30:00Z", "2026-10-25T02:30:00Z"]);
+        let half_hourly = Schedule::every(Duration::from_secs(1_800), Missed::Once).unwrap();
+        assert_eq!(half_hourly.slots(from.after(Duration::from_secs(60)), from, until).count(), 47);
     }
 
     #[test]

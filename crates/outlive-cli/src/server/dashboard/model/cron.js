@@ -1,12 +1,11 @@
 // @ts-check
-// Schedules for people: `cron 0 3 * * 1-5` and `every 1h` as a sentence, and the times within a day.
+// Schedules for people: `cron 0 3 * * 1-5` and `every 1h` as a sentence. When they come is the server's to say (`upcoming`).
 
 const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const RANGES = [[0, 59], [0, 23], [1, 31], [1, 12], [0, 7]];
 const NAMES = { sun: 0, mon: 1, tue: 2, wed: 3, thu: 4, fri: 5, sat: 6, jan: 1, feb: 2, mar: 3, apr: 4, may: 5, jun: 6, jul: 7, aug: 8, sep: 9, oct: 10, nov: 11, dec: 12 };
 const SHORT = { "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *" };
-const MS = { ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
 
 /** The values of a field, or null where it is not a field of cron. @param {string} text @param {number} index @returns {number[]|null} */
 export function values(text, index) {
@@ -46,17 +45,6 @@ function split(schedule) {
   return { kind, rest, zone };
 }
 
-/** How far the clocks of a zone are ahead of UTC, in milliseconds; those of this machine where the zone is unknown. @param {string} zone @param {number} at */
-function ahead(zone, at) {
-  try {
-    const shown = new Intl.DateTimeFormat("en-US", { timeZone: zone || undefined, hourCycle: "h23", year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" }).formatToParts(at);
-    const part = Object.fromEntries(shown.map(({ type, value }) => [type, Number(value)]));
-    return Date.UTC(part.year, part.month - 1, part.day, part.hour, part.minute, part.second) - Math.floor(at / 1000) * 1000;
-  } catch {
-    return -new Date(at).getTimezoneOffset() * 6e4;
-  }
-}
-
 /** A schedule as a sentence; as it is where it is none that is known. @param {string} schedule */
 export function describe(schedule) {
   const { kind, rest, zone } = split(schedule);
@@ -89,38 +77,4 @@ function times(cron, minute, hour) {
   if (step && cron.minutes.length === 1) return `every ${step[1]} hours at minute ${cron.minutes[0]}`;
   if (cron.hours.length * cron.minutes.length > 6) return `at minute ${minute} of hour ${hour}`;
   return `at ${list(cron.hours.flatMap((/** @type {number} */ one) => cron.minutes.map((/** @type {number} */ m) => `${two(one)}:${two(m)}`)))}`;
-}
-
-/** @param {string} text */
-function span(text) {
-  let ms = 0;
-  for (const [, n, unit] of text.matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)/g)) ms += Number(n) * MS[unit];
-  return ms;
-}
-
-/**
- * The times of a schedule within a span, by the calendar of its zone; at most `most`. The first is `next`, where it is known.
- * @param {string} schedule @param {number} from @param {number} to @param {number|null} next @param {number} [most]
- * @returns {number[]}
- */
-export function upcoming(schedule, from, to, next, most = 200) {
-  const { kind, rest, zone } = split(schedule);
-  const found = [];
-  if (kind === "every") {
-    const step = span(rest);
-    if (!step) return next !== null && next < to ? [next] : [];
-    for (let at = next ?? from + step; at < to && found.length < most; at += step) if (at >= from) found.push(at);
-    return found;
-  }
-  const cron = kind === "cron" ? parsed(rest) : null;
-  if (!cron) return next !== null && next < to ? [next] : [];
-  const [, , day, , weekday] = cron.fields;
-  const shift = ahead(zone, from);
-  for (let at = Math.ceil(from / 6e4) * 6e4; at < to && found.length < most; at += 6e4) {
-    const d = new Date(at + shift);
-    const [inMonth, inWeek] = [cron.days.includes(d.getUTCDate()), cron.weekdays.includes(d.getUTCDay())];
-    const isDay = day !== "*" && weekday !== "*" ? inMonth || inWeek : inMonth && inWeek;
-    if (isDay && cron.months.includes(d.getUTCMonth() + 1) && cron.hours.includes(d.getUTCHours()) && cron.minutes.includes(d.getUTCMinutes())) found.push(at);
-  }
-  return found;
 }

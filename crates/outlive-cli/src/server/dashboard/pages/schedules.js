@@ -1,8 +1,8 @@
 // @ts-check
 // Schedules: what repeats, in words, its next 24 hours on a line, and what can be done about it.
-import { describe, upcoming } from "../model/cron.js";
+import { describe } from "../model/cron.js";
 import { title } from "../model/run.js";
-import { clock } from "../model/text.js";
+import { clock, count } from "../model/text.js";
 import { call } from "../net/net.js";
 import { settings } from "../net/settings.js";
 import { store } from "../net/store.js";
@@ -55,12 +55,12 @@ async function runNow(run, redraw) {
 
 /** A day as a line with a mark for each time. @param {any} run @param {number} now */
 function line(run, now) {
-  const next = run.not_before ? Date.parse(run.not_before) : null;
-  const times = isPaused(run) ? [] : run.schedule ? upcoming(run.schedule, now, now + DAY, next) : next !== null ? [next] : [];
-  const shown = times.filter((at) => at < now + DAY);
+  // The server said what comes within a day when the run changed last; its next time is known whenever that is.
+  const times = isPaused(run) ? [] : [...new Set([run.not_before, ...run.upcoming])];
+  const shown = times.map((/** @type {string|null} */ at) => Date.parse(at ?? "")).filter((/** @type {number} */ at) => at >= now && at < now + DAY);
   const none = isPaused(run) ? "paused" : "not within 24 hours";
-  const names = shown.slice(0, 12).map((at) => clock(at, settings.utc).slice(0, 5)).join(", ");
-  return h("svg", { class: "day", viewBox: "0 0 240 18", role: "img", "aria-label": shown.length ? `${shown.length} times: ${names}` : none }, h("title", null, names || none),
+  const names = shown.slice(0, 12).map((/** @type {number} */ at) => clock(at, settings.utc).slice(0, 5)).join(", ");
+  return h("svg", { class: "day", viewBox: "0 0 240 18", role: "img", "aria-label": shown.length ? `${count(shown.length, "time")}: ${names}` : none }, h("title", null, names || none),
     h("line", { class: "grid-line", x1: 0, x2: 240, y1: 9, y2: 9 }), [0, 6, 12, 18].map((hour) => h("line", { key: `h${hour}`, class: "grid-line", x1: hour * 10, x2: hour * 10, y1: 5, y2: 13 })),
-    shown.map((at) => h("rect", { key: at, class: "accent", x: ((at - now) / DAY) * 238, y: 3, width: 2, height: 12 })));
+    shown.map((/** @type {number} */ at) => h("rect", { key: at, class: "accent", x: ((at - now) / DAY) * 238, y: 3, width: 2, height: 12 })));
 }
