@@ -5,9 +5,11 @@
 
 mod detail;
 mod draw;
+mod list;
 mod panel;
 mod sgr;
 mod sort;
+mod words;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -29,14 +31,14 @@ use self::panel::Panel;
 use self::sort::Sort;
 use crate::call::{Context, Failure, fail};
 use crate::operations::TABLE;
+use crate::ui::quote;
 use crate::ui::run_view::percent_of;
 
 /// The verb.
 pub const NAME: &str = "top";
 
-/// How often it looks, unless that costs too much, and the most runs that it shows.
+/// How often it looks, unless that costs too much.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-const MOST: usize = 1_000;
 /// It looks no more often than after so many times what the last look took.
 const SHARE: u32 = 100;
 /// How many lines a turn of the wheel scrolls.
@@ -45,8 +47,8 @@ const WHEEL: isize = 3;
 /// The command's flags and help.
 pub fn command() -> Command {
     Command::new(NAME).about("Watch, cancel and resume runs in a full-screen view").after_help(
-        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun, A adopt,\n      \
-         d compare two marked runs, s sort, / filter or search, : views (queue, keys, workers, stats),\n      \
+        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun, E rerun with other arguments,\n      \
+         A adopt, d compare two marked runs, s sort, / filter or search, : views (queue, keys, workers, stats),\n      \
          p pause, a all, ? keys, q quit",
     )
 }
@@ -77,6 +79,8 @@ enum Mode {
     Search,
     /// To name a view.
     Command(String),
+    /// To say with which arguments a run is made again.
+    Arguments(Meant, String),
     /// To confirm an operation on runs.
     Confirm(&'static str, Vec<Meant>),
 }
@@ -162,10 +166,10 @@ impl Top {
     }
 
     fn look(&mut self, context: &Context) {
-        match ask(context, "ps", json!({ "all": self.all, "limit": MOST })) {
-            Ok(mut page) => {
-                self.more = page["next"].is_string();
-                self.take(page["runs"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        match list::list(context, self.all) {
+            Ok((runs, more)) => {
+                self.more = more;
+                self.take(runs);
             }
             Err(failure) => self.said = failure.message().into(),
         }
@@ -231,6 +235,33 @@ impl Top {
         }
     }
 
+    /// Asks with which arguments the run that is meant is made again; those that it had are there to be changed.
+    fn ask_for_arguments(&mut self, context: &Context) {
+        let Some(meant) = self.meant() else { return };
+        match ask(context, "show", json!({ "run": meant.id })) {
+            Ok(run) if run["command"].is_array() => {
+                let words = run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).skip(1);
+                let line = words.map(|word| quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
+                self.mode = Mode::Arguments(meant, line);
+            }
+            Ok(_) => self.said = "it has no command".into(),
+            Err(failure) => self.said = failure.message().into(),
+        }
+    }
+
+    /// Makes a run again with these arguments.
+    fn rerun_with(&mut self, context: &Context, meant: &Meant, line: &str) {
+        let Some(args) = words::words(line) else {
+            self.said = "a quote is not closed; nothing was done".into();
+            return;
+        };
+        self.said = match ask(context, "rerun", json!({ "run": meant.id, "args": args, "force": true })) {
+            Ok(made) => format!("rerun: {}", made["id"].as_str().unwrap_or("done")),
+            Err(failure) => failure.message().into(),
+        };
+        self.mode = Mode::Move;
+    }
+
     /// What scrolls and is searched.
     fn lines(&mut self) -> Option<&mut Lines> {
         match &mut self.view {
@@ -262,6 +293,14 @@ impl Top {
                 self.mode = Mode::Move;
                 return self.goes_to_view(command.trim(), context);
             }
+            (Mode::Arguments(_, line), KeyCode::Char(c)) => line.push(c),
+            (Mode::Arguments(_, line), KeyCode::Backspace) => _ = line.pop(),
+            (Mode::Arguments(meant, line), KeyCode::Enter) => {
+                let (meant, line) = (meant.clone(), line.clone());
+                self.rerun_with(context, &meant, &line);
+            }
+            (Mode::Arguments(..), KeyCode::Esc) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
+            (Mode::Arguments(..), _) => {}
             (Mode::Filter, KeyCode::Enter) | (Mode::Command(_), KeyCode::Esc) => self.mode = Mode::Move,
             (Mode::Filter | Mode::Command(_), _) => {}
             (Mode::Confirm(operation, runs), KeyCode::Char('y')) => {
@@ -271,6 +310,7 @@ impl Top {
             }
             (Mode::Confirm(..), _) => (self.said, self.mode) = ("nothing was done".into(), Mode::Move),
             (Mode::Move, KeyCode::Char('d')) => self.compare(context),
+            (Mode::Move, KeyCode::Char('E')) => self.ask_for_arguments(context),
             (Mode::Move, code) => return self.moves(code),
         }
         false

@@ -185,6 +185,42 @@ fn t4_09_top_shows_details_and_searches_coloured_output() {
 }
 
 #[test]
+fn t4_09_top_reruns_with_other_arguments() {
+    let sandbox = Sandbox::new();
+    sandbox.outlive(["run", "--name", "train", "--", "echo", "--lr", "two words"]).succeeds();
+    let screen = Screen::sized(&sandbox, "110", "20");
+    screen.press(&["a"]);
+    screen.says("> train");
+    screen.press(&["E"]);
+    screen.says("rerun train with: --lr 'two words'");
+    screen.press(&["Space", "-", "-", "fast", "Enter"]);
+    screen.says("rerun: ");
+    let made = sandbox.wait_for("train", |run| run["command"].as_array().is_some_and(|words| words.len() == 4));
+    assert_eq!(made["command"], serde_json::json!(["echo", "--lr", "two words", "--fast"]), "{made}");
+    screen.press(&["E", "'", "Enter"]);
+    screen.says("'▏  Enter starts it, Esc drops it");
+    screen.press(&["Escape"]);
+    screen.says("nothing was done");
+    screen.press(&["q"]);
+    screen.says("left 0");
+}
+
+#[test]
+fn top_lists_what_is_executed_behind_a_long_queue() {
+    let sandbox = Sandbox::new();
+    let _busy = sandbox.start("busy", &["sleep", "300"]);
+    let line = |number: usize| format!("{{\"name\":\"job-{number:04}\",\"argv\":[\"true\"]}}\n");
+    std::fs::write(sandbox.work().join("plan.jsonl"), (0..1_200).map(line).collect::<String>()).unwrap();
+    sandbox.outlive(["queue", "add", "--file", "plan.jsonl", "--json"]).succeeds();
+    let screen = Screen::start(&sandbox);
+    screen.says("the first 1001 in flight");
+    screen.press(&["/", "busy", "Enter"]);
+    screen.says("> busy");
+    screen.press(&["Escape", "q"]);
+    screen.says("left 0");
+}
+
+#[test]
 fn top_acts_on_marked_runs_and_shows_queue_keys_and_workers() {
     let sandbox = Sandbox::new();
     for name in ["one", "two", "three"] {

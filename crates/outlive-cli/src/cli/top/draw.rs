@@ -23,7 +23,7 @@ use crate::ui::plain;
 use crate::ui::run_view::progress_of;
 
 /// What each key is for, the most wanted first: a short screen shows no more.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 19] = [
     ("Up k", "the run above"),
     ("Down j", "the run below"),
     ("Enter l", "its details and what it has written"),
@@ -33,6 +33,7 @@ const KEYS: [(&str, &str); 18] = [
     ("a", "all runs, or those in flight and in need of attention"),
     ("q Esc", "back to the list, or quit"),
     ("Space", "mark a run; Esc drops the marks"),
+    ("E", "rerun it with other arguments"),
     ("s", "sort by the next column"),
     ("d", "compare two marked runs"),
     (":", "go to a view: runs, queue, keys, workers, stats"),
@@ -104,6 +105,9 @@ fn footing(top: &Top) -> String {
         (Mode::Filter, _) => format!("/{}▏  Enter keeps it, Esc drops it", plain(&top.filter)),
         (Mode::Search, _) => format!("/{}▏  Enter searches, n and N go on, Esc drops it", plain(search)),
         (Mode::Command(command), _) => format!(":{}▏  runs, queue, keys, workers, stats or q", plain(command)),
+        (Mode::Arguments(meant, line), _) => {
+            format!("rerun {} with: {}▏  Enter starts it, Esc drops it", meant.title, plain(line))
+        }
         (Mode::Confirm(operation, runs), _) => match &runs[..] {
             [run] => format!("{operation} {}? y: yes, any other key: no", run.title),
             runs => format!("{operation} {} runs? y: yes, any other key: no", runs.len()),
