@@ -25,7 +25,7 @@ fn render() -> Value {
     for operation in TABLE.iter().filter(|operation| operation.effect < Effect::Local) {
         paths.insert(path(operation), methods(operation));
     }
-    for (path, method) in [("/v1/changes", changes()), ("/v1/follow", follow())] {
+    for (path, method) in [("/v1/changes", changes()), ("/v1/follow", follow()), ("/v1/raw", raw())] {
         paths.insert(path.into(), json!({ "get": method }));
     }
     json!({
@@ -55,11 +55,15 @@ fn render() -> Value {
 
 /// What operations are about: the name of a tag, its description, and the first words of its operations.
 const TAGS: [(&str, &str, &[&str]); 6] = [
-    ("look", "Runs and what became of them", &["ps", "show", "why", "wait", "output", "result", "workers", "diff"]),
+    (
+        "look",
+        "Runs and what became of them",
+        &["ps", "show", "why", "wait", "output", "result", "workers", "diff", "keys", "facets", "grep"],
+    ),
     (
         "act",
         "Start, stop and repeat runs",
-        &["run", "cancel", "resume", "unpark", "rerun", "reap", "archive", "unarchive"],
+        &["run", "cancel", "resume", "unpark", "rerun", "reap", "archive", "unarchive", "adopt", "send"],
     ),
     ("queue", "Runs that wait for a worker", &["queue", "pause", "unpause"]),
     ("index", "Runs of every repository", &["search", "history", "list", "stats", "registry", "gc"]),
@@ -94,7 +98,7 @@ fn stream(summary: &str, description: &str, parameters: &Value) -> Value {
 
 fn changes() -> Value {
     let events = "`hello`: every later change is sent. `runs`: those that changed. `workers`: all of them, when one came, left or \
-                  changed its health. `output`: how much runs have written, where that grew. `again`: some were missed.";
+                  changed its health, and now and then with their heartbeats. `output`: how much runs have written, where that grew. `again`: some were missed.";
     stream("Changes as they happen", events, &json!([]))
 }
 
@@ -102,6 +106,62 @@ fn follow() -> Value {
     let events = "`page`: as `output` answers it. `end`: the attempt has ended. `failed`: it cannot be read.";
     let run = json!({ "name": "run", "in": "query", "required": true, "schema": { "type": "string" } });
     stream("The output of a run as it is written", events, &json!([run]))
+}
+
+/// The output of a run as one file: a query with the fields of `output`, and no JSON as its answer.
+fn raw() -> Value {
+    let output = TABLE.iter().find(|operation| operation.name == "output");
+    // The length of a page and its form are for whoever reads page by page.
+    let is_meant = |parameter: &Value| !["limit", "text", "grep"].iter().any(|name| parameter["name"] == *name);
+    let asked = output.map(|output| parameters(&output.input())).unwrap_or_default().into_iter();
+    let mut responses = errors();
+    let file = json!({ "text/plain": { "schema": { "type": "string", "format": "binary" } } });
+    responses.insert("200".into(), json!({ "description": "What was written, byte for byte", "content": file }));
+    json!({
+        "operationId": "raw",
+        "tags": ["look"],
+        "summary": "The output of a run as a file",
+        "description": "Both streams in the order in which they were written, up to the end that is reached first.",
+        "parameters": asked.filter(is_meant).collect::<Vec<_>>(),
+        "responses": responses,
+    })
+}
+
+/// The answers of a call that was not done.
+fn errors() -> Map<String, Value> {
+    let refused = |code| (status(code).http.to_string(), json!({ "$ref": "#/components/responses/Error" }));
+    Code::ALL.map(refused).into_iter().collect()
+}
+
+/// An input with the fields that a call cannot do without, and with those that say what it is about.
+fn example(input: &Value) -> Value {
+    let is_required = |name: &str| input["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name));
+    let is_subject = |name: &str| ["runs", "argv"].contains(&name);
+    let fields = input["properties"].as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| is_required(name) || is_subject(name));
+    fields.map(|(name, schema)| (name.clone(), sample(name, schema))).collect::<Map<_, _>>().into()
+}
+
+/// A value that a field may have.
+fn sample(name: &str, schema: &Value) -> Value {
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    };
+    match (name, kinds.first().copied()) {
+        ("argv", _) => json!(["echo", "hello"]),
+        ("pattern", _) => "error".into(),
+        ("right", _) => "@~2".into(),
+        _ if schema["enum"].is_array() => schema["enum"][0].clone(),
+        (_, Some("array")) => json!([sample("run", &schema["items"])]),
+        (_, Some("integer" | "number")) => {
+            schema.get("minimum").filter(|least| **least != 0).cloned().unwrap_or(1.into())
+        }
+        (_, Some("boolean")) => true.into(),
+        (_, Some("object")) => json!({}),
+        ("run" | "left" | "id", _) => "@last".into(),
+        (name, _) => name.to_uppercase().into(),
+    }
 }
 
 fn error() -> Value {
@@ -133,7 +193,7 @@ fn headers() -> Value {
 fn methods(operation: &Operation) -> Value {
     let (summary, description) = operation.about();
     let input = operation.input();
-    let mut responses = Map::new();
+    let mut responses = errors();
     responses.insert(
         "200".into(),
         json!({
@@ -142,9 +202,6 @@ fn methods(operation: &Operation) -> Value {
             "content": { "application/json": { "schema": (operation.output)() } },
         }),
     );
-    for status in Code::ALL.map(|code| status(code).http) {
-        responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Error" }));
-    }
     let id = operation.name.replace(' ', "_");
     let mut methods = json!({
         "post": {
@@ -152,7 +209,10 @@ fn methods(operation: &Operation) -> Value {
             "tags": [tag(operation)],
             "summary": summary,
             "description": description,
-            "requestBody": { "required": false, "content": { "application/json": { "schema": input } } },
+            "requestBody": {
+                "required": false,
+                "content": { "application/json": { "schema": input, "example": example(&input) } },
+            },
             "responses": responses,
         },
     });

@@ -10,32 +10,13 @@ import { loaded } from "./loaded.js";
 /** A call of an operation by curl. @param {string} origin @param {string} path @param {any} methods */
 export function curl(origin, path, methods) {
   const auth = '-H "Authorization: Bearer $OUTLIVE_TOKEN"';
-  const example = methods.post?.requestBody?.content?.["application/json"]?.example ?? sample(methods.post?.requestBody?.content?.["application/json"]?.schema);
-  if (methods.get && !methods.post) return `curl -N ${auth} '${origin}${path}'`;
+  const example = methods.post?.requestBody?.content?.["application/json"]?.example ?? {};
+  if (methods.get && !methods.post) {
+    const asked = (methods.get.parameters ?? []).some((/** @type {any} */ one) => one.name === "run") ? "?run=@last" : "";
+    return `curl -N ${auth} '${origin}${path}${asked}'`;
+  }
   if (methods.get && !Object.keys(example).length) return `curl ${auth} '${origin}${path}'`;
   return `curl ${auth} -H 'Content-Type: application/json' \\\n     -d '${JSON.stringify(example).replaceAll("'", "'\\''")}' '${origin}${path}'`;
-}
-
-/** A body with the fields that must be there. @param {any} schema */
-export function sample(schema) {
-  const body = {};
-  const required = schema?.required ?? [];
-  for (const [name, of] of Object.entries(schema?.properties ?? {})) {
-    const isRuns = name === "runs" || name === "argv";
-    if (required.includes(name) || isRuns) body[name] = value(/** @type {any} */ (of), name);
-  }
-  return body;
-}
-
-/** @param {any} of @param {string} name */
-function value(of, name) {
-  const [type] = [of.type].flat();
-  if (of.enum) return of.enum[0];
-  if (name === "argv") return ["echo", "hello"];
-  if (type === "array") return ["@last"];
-  if (type === "integer" || type === "number") return 1;
-  if (type === "boolean") return true;
-  return name === "run" ? "@last" : name.toUpperCase();
 }
 
 /** @param {any} of */
