@@ -104,7 +104,7 @@ function show() {
 function showSignIn(why = "") {
   store.session = null;
   page?.leave?.();
-  page = signInPage({ why, redraw, done: start });
+  page = signInPage({ why, redraw, done: () => start() });
   route = parse("#/signin");
   main.className = "";
   drawNow();
@@ -112,7 +112,11 @@ function showSignIn(why = "") {
 
 /** @param {string} name @param {string} text */
 function heard(name, text) {
-  if (!store.session) return;
+  if (!store.session) {
+    // Another tab has signed in: the stream, which all of them share, lives again.
+    if (name === "state" && text === "live" && begin !== nothing) start(true);
+    return;
+  }
   if (name === "state") {
     const before = store.link;
     store.link = text;
@@ -175,16 +179,22 @@ async function useKey() {
   const key = keyOf(location.hash);
   if (!key) return;
   history.replaceState(null, "", address);
-  await signIn({ key });
+  try {
+    await signIn({ key });
+  } catch (error) {
+    // A link is good once. A browser that is signed in needs none, and says of no other that it is.
+    if (/** @type {any} */ (error).status !== 401 || !(await session().catch(() => null))) throw error;
+  }
 }
 
-async function start() {
+/** Shows the page that is wanted to whoever is signed in. @param {boolean} [isLive] the stream lives already */
+async function start(isLive = false) {
   try {
     await useKey();
     store.session = await session();
-    store.link = "connecting";
+    store.link = isLive ? "live" : "connecting";
     store.loaded = false;
-    begin();
+    if (!isLive) begin();
     if (begin === nothing) begin = listen(heard);
     show();
     load();

@@ -3,8 +3,10 @@
 
 /** How long to wait before the stream is begun again, in milliseconds: longer each time it fails. */
 const WAITS = [500, 1000, 2000, 4000, 8000];
-/** The server sends something every 15 seconds at least; a stream that is silent for longer than this was cut, in milliseconds. */
-const SILENCE = 40_000;
+/** The server sends something every 5 seconds at least; a stream that is silent for longer than this was cut, in milliseconds. */
+const SILENCE = 15_000;
+/** How long to wait for the answer whether this browser is signed in: a network may swallow the question, in milliseconds. */
+const PROBE = 5_000;
 const EVENTS = ["hello", "again", "runs", "workers", "output", "alive"];
 
 export class Changes {
@@ -17,6 +19,8 @@ export class Changes {
     this.failures = 0;
     this.timer = 0;
     this.silence = 0;
+    /** The server did not answer when it was asked last. */
+    this.isAway = false;
   }
 
   start() {
@@ -70,14 +74,17 @@ export class Changes {
 
   /** The browser would try again by itself after some failures and never after others; so it always begins anew here. */
   async failed() {
-    clearTimeout(this.silence);
-    this.source.close();
-    this.source = null;
-    const reply = await fetch("/session").catch(() => null);
+    this.stop();
+    this.become("offline");
+    const reply = await fetch("/session", { signal: AbortSignal.timeout(PROBE) }).catch(() => null);
     if (this.source || this.timer) return;
     if (reply?.status === 401) return this.become("signed out");
-    this.become("offline");
-    this.timer = /** @type {any} */ (setTimeout(() => this.begin(), WAITS[Math.min(this.failures, WAITS.length - 1)]));
+    const isBack = this.isAway && reply !== null;
+    this.isAway = reply === null;
+    if (isBack) return this.begin();
+    // A question is given up sooner than a stream: where the network swallows both, its return is noticed by the former.
+    const next = () => (this.isAway ? this.failed() : this.begin());
+    this.timer = /** @type {any} */ (setTimeout(next, WAITS[Math.min(this.failures, WAITS.length - 1)]));
     this.failures++;
   }
 }

@@ -15,14 +15,18 @@ export class Refused extends Error {
 /** Called when a request shows that this browser is signed out. */
 export const signedOut = new EventTarget();
 
+/** How long to wait for an answer, in milliseconds. */
+const LONGEST = 60_000;
+
 /** @param {string} method @param {string} path @param {any} [fields] @returns {Promise<any>} */
 async function ask(method, path, fields) {
   let reply;
   try {
     const body = fields === undefined ? undefined : JSON.stringify(fields);
-    reply = await fetch(path, { method, headers: body ? { "Content-Type": "application/json" } : {}, body });
-  } catch {
-    throw new Refused(0, "The server cannot be reached.");
+    reply = await fetch(path, { method, headers: body ? { "Content-Type": "application/json" } : {}, body, signal: AbortSignal.timeout(LONGEST) });
+  } catch (error) {
+    const isLate = /** @type {Error} */ (error).name === "TimeoutError";
+    throw new Refused(0, isLate ? "The server did not answer within a minute; whether it was done is not known." : "The server cannot be reached.");
   }
   const text = await reply.text().catch(() => "");
   /** @type {any} */
