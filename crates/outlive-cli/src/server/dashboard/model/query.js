@@ -1,12 +1,12 @@
 // @ts-check
 // Which runs a list shows: the query in the address, the call that the server answers, and whether a run that changed still fits.
-import { IN_FLIGHT, UNWELL, elapsed } from "./run.js";
+import { ATTENTION, IN_FLIGHT, elapsed } from "./run.js";
 
 /** Lists that have a name: what `status` asks the server for. */
 export const VIEWS = {
   all: [],
   "in flight": IN_FLIGHT,
-  attention: ["dead", "interrupted", ...UNWELL],
+  attention: ATTENTION,
   failed: ["failed"],
   succeeded: ["succeeded"],
   cancelled: ["cancelled"],
@@ -71,7 +71,7 @@ export function pastMoment(text, now) {
 export function fits(run, query, now) {
   const status = query.status.length ? query.status : VIEWS[query.view];
   if (run.step_of) return false;
-  if (status.length && !status.includes(run.state) && !status.includes(run.health ?? "")) return false;
+  if (status.length && !status.includes(run.state) && !status.includes(run.health ?? "") && !(status.includes("parked") && run.can.includes("unpark"))) return false;
   if (run.archived && !query.archived) return false;
   if (query.kind && run.kind !== query.kind) return false;
   if (query.name && run.name !== query.name) return false;

@@ -10,7 +10,7 @@ import { commandLine } from "./text.js";
  *   created_at: string, started_at: string|null, ended_at: string|null, updated_at: string, duration_ms: number|null,
  *   exit_code: number|null, signal: number|null, error_type: string|null, error_message: string|null,
  *   cancel_requested_at: string|null, progress_done: number|null, progress_total: number|null, progress_message: string|null,
- *   archived: boolean, step: string|null, step_of: string|null, schedule?: string|null, keys?: {mode: string, name: string, limit: number}[],
+ *   archived: boolean, step: string|null, step_of: string|null, schedule?: string|null, upcoming: string[], keys?: {mode: string, name: string, limit: number}[],
  *   [more: string]: any}} Run
  */
 
@@ -18,6 +18,9 @@ import { commandLine } from "./text.js";
 export const IN_FLIGHT = ["pending", "running", "suspended"];
 /** The healths that want a look. `late` passes by itself. */
 export const UNWELL = ["stalled", "overdue", "unresponsive", "orphaned"];
+
+/** What `status` asks the server for to list the runs that an operator should look at. */
+export const ATTENTION = ["dead", "interrupted", "parked", ...UNWELL];
 
 /** How a run stands, in one word. @param {{state: string, health?: string|null, replays?: string|null, can?: string[]}} run */
 export function word(run) {

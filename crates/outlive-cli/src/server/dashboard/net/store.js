@@ -1,12 +1,13 @@
 // @ts-check
 // What the page knows of the server: who is signed in, whether changes arrive, and the runs that are in flight or need attention.
-import { isInFlight, needsAttention } from "../model/run.js";
+import { ATTENTION, isInFlight, needsAttention } from "../model/run.js";
 import { call } from "./net.js";
 
-/** The most runs in flight that are kept; the Runs page lists the rest. */
+/** The most runs of one answer that are kept; the Runs page lists the rest. */
 const MOST = 1000;
-/** For how long failures are shown on the overview, in milliseconds. */
+/** For how long failures are shown on the overview, and runs that have ended need attention, in milliseconds. */
 const DAY = 86_400_000;
+const WEEK = 7 * DAY;
 
 class Store extends EventTarget {
   constructor() {
@@ -25,8 +26,8 @@ class Store extends EventTarget {
     this.loading = 0;
     /** Runs that changed since the last load was begun; null while nothing loads. @type {import("../model/run.js").Run[]|null} */
     this.meanwhile = null;
-    /** There are more in flight than are kept. */
-    this.more = false;
+    /** Of which runs there are more than are kept. */
+    this.more = { waiting: false, running: false, attention: false };
   }
 
   /** Whether the role of this person allows an operation. @param {string} operation */
@@ -38,8 +39,8 @@ class Store extends EventTarget {
   async load() {
     const turn = ++this.loading;
     this.meanwhile = [];
-    const [now, failed] = await Promise.all([
-      call("ps", { limit: MOST }),
+    const [[now, running, attention], failed] = await Promise.all([
+      this.ask(),
       call("ps", { all: true, status: ["failed"], since: "24h", unarchived: true, limit: MOST }),
     ]).catch((error) => {
       if (turn === this.loading) this.meanwhile = null;
@@ -49,12 +50,20 @@ class Store extends EventTarget {
     // The answer may be older than what was heard while it was on its way.
     const meanwhile = this.meanwhile;
     this.meanwhile = null;
-    this.current = new Map(now.runs.map((/** @type {any} */ run) => [run.id, run]));
+    const recent = attention.runs.filter((/** @type {any} */ run) => !run.ended_at || Date.now() - Date.parse(run.ended_at) < WEEK);
+    this.current = new Map([...now.runs, ...running.runs, ...recent].map((/** @type {any} */ run) => [run.id, run]));
     this.failures = new Map(failed.runs.map((/** @type {any} */ run) => [run.id, run]));
-    this.more = now.next !== null;
+    this.more = { waiting: now.next !== null, running: running.next !== null, attention: attention.next !== null };
     this.loaded = true;
     const known = (/** @type {string} */ id) => this.current.get(id) ?? this.failures.get(id);
     this.change(meanwhile.filter((run) => !(known(run.id)?.updated_at > run.updated_at)));
+  }
+
+  /** Asks for what is in flight or needs attention; for either by itself where the newest are not all, so that a queue hides neither. */
+  async ask() {
+    const now = await call("ps", { limit: MOST });
+    if (now.next === null) return [now, { runs: [], next: null }, { runs: [], next: null }];
+    return Promise.all([now, call("ps", { status: ["running", "suspended"], limit: MOST }), call("ps", { status: ATTENTION, limit: MOST })]);
   }
 
   /** Takes in runs that changed. @param {import("../model/run.js").Run[]} runs */

@@ -3,39 +3,48 @@
 import { describe } from "../model/cron.js";
 import { link } from "../model/route.js";
 import { needsAttention } from "../model/run.js";
-import { size } from "../model/text.js";
+import { clock, size } from "../model/text.js";
+import { call } from "../net/net.js";
+import { settings } from "../net/settings.js";
 import { store } from "../net/store.js";
 import { bars, chartWidth } from "../view/charts.js";
 import { badge, empty, panel, progress, reasonOf, runLink, since, took } from "../view/parts.js";
 import { h } from "../view/view.js";
 import { act, offers } from "./actions.js";
+import { loaded, onState } from "./loaded.js";
 
 /** How many of each are shown; the rest is a click away. */
 const SHOWN = 8;
 const HOUR = 3_600_000;
+/** How long to wait until runs are counted again, in milliseconds. */
+const COUNTED = 5000;
 
 /** @param {import("./all.js").Frame} frame */
 export function overviewPage({ go, redraw }) {
-  return { title: () => "Overview", draw: () => draw(go, redraw) };
+  // Only where there are more runs than are kept.
+  const counts = loaded(async () => (store.more.waiting ? call("facets", { since: "1h", parts: 1 }) : null), redraw, COUNTED);
+  return { title: () => "Overview", draw: () => draw(counts.answer, go, redraw), changed: onState(counts.soon), again: counts.again, leave: counts.leave };
 }
 
-/** @param {(hash: string) => void} go @param {() => void} redraw */
-function draw(go, redraw) {
+/** @param {any} counts how many runs there are in each state, where that is counted @param {(hash: string) => void} go @param {() => void} redraw */
+function draw(counts, go, redraw) {
   if (!store.loaded) return h("p", { class: "loading" }, "Loading…");
   const now = Date.now();
   const runs = store.all();
   const attention = runs.filter(needsAttention);
   const running = runs.filter((run) => run.state === "running" && !needsAttention(run));
   const waiting = runs.filter((run) => run.state === "pending");
+  const counted = (/** @type {string} */ state) => counts?.states.find((/** @type {any} */ facet) => facet.value === state)?.runs ?? 0;
+  const pending = Math.max(waiting.length, store.more.waiting ? counted("pending") : 0);
   const next = waiting.filter((run) => run.not_before && Date.parse(run.not_before) > now).sort((a, b) => (a.not_before < b.not_before ? -1 : 1));
   const failures = [...store.failures.values()].sort((a, b) => ((a.ended_at ?? "") < (b.ended_at ?? "") ? 1 : -1));
   return [
     h("h1", null, "Overview"),
     h("div", { class: "tiles" },
-      tile("Needs attention", attention.length, attention.length ? "bad" : "good", link(["runs"], { view: "attention" })),
-      tile("Running", running.length, running.length ? "busy" : "quiet", link(["runs"], { status: "running" })),
-      tile("Waiting", waiting.length, "quiet", link(["queue"])),
-      tile("Failed in 24 h", store.failures.size, store.failures.size ? "bad" : "good", link(["runs"], { view: "failed", since: "24h" }))),
+      tile("Needs attention", many(attention.length, store.more.attention), attention.length ? "bad" : "good", link(["runs"], { view: "attention" })),
+      tile("Running", many(running.length, store.more.running), running.length ? "busy" : "quiet", link(["runs"], { status: "running" })),
+      tile("Waiting", many(pending, store.more.waiting && !counts), "quiet", link(["queue"])),
+      tile("Failed in 24 h", many(store.failures.size, false), store.failures.size ? "bad" : "good", link(["runs"], { view: "failed", since: "24h" }))),
     panel("Needs attention", more(attention, link(["runs"], { view: "attention" })), attention.length
       ? h("ul", { class: "cards" }, attention.slice(0, SHOWN).map((run) => attentionRow(run, now, redraw)))
       : empty("Nothing needs attention.", "Dead, interrupted, orphaned, stalled and parked runs appear here.")),
@@ -56,9 +65,14 @@ function draw(go, redraw) {
   ];
 }
 
-/** @param {string} name @param {number} n @param {string} look @param {string} href */
+/** A number of runs, of which there may be more. @param {number} n @param {boolean} isCut */
+function many(n, isCut) {
+  return `${n.toLocaleString("en")}${isCut ? "+" : ""}`;
+}
+
+/** @param {string} name @param {string} n @param {string} look @param {string} href */
 function tile(name, n, look, href) {
-  return h("a", { class: `tile ${look}`, href, key: name }, h("span", { class: "value" }, n.toLocaleString("en")), h("span", null, name));
+  return h("a", { class: `tile ${look}`, href, key: name }, h("span", { class: "value" }, n), h("span", null, name));
 }
 
 /** @param {any[]} runs @param {string} href */
@@ -90,7 +104,7 @@ function failureTrend(failures, now, go) {
     if (hour >= 0 && hour < 24) hours[hour]++;
   }
   const at = (/** @type {number} */ hour) => new Date(first + hour * HOUR);
-  const shown = (/** @type {number} */ hour) => `${String(at(hour).getHours()).padStart(2, "0")}:00`;
+  const shown = (/** @type {number} */ hour) => clock(at(hour).getTime(), settings.utc).slice(0, 5);
   return h("div", { class: "chart-box" }, bars({ name: "Failures by hour", width: chartWidth(), height: 110, values: hours, look: () => "bad", label: (hour) => `${shown(hour)}: ${hours[hour]} failed`, axis: shown,
     click: (hour) => go(link(["runs"], { view: "failed", since: at(hour).toISOString(), until: at(hour + 1).toISOString() })) }));
 }
