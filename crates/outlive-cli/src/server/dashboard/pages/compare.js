@@ -28,7 +28,7 @@ export function comparePage({ route, redraw }) {
 /** The Diff tab: with which run to compare, and the comparison. @param {any} page @param {any} run */
 export function compareTab(page, run) {
   const chosen = page.current.query.get("with");
-  if (page.compared?.of !== `${run.id} ${chosen} ${run.updated_at}`) load(page, run, chosen);
+  if (page.compared?.of !== compared(run, chosen)) load(page, run, chosen);
   const { others, answer, problem } = page.compared;
   if (problem) return empty(problem);
   if (!others) return h("p", { class: "loading" }, "Loading…");
@@ -41,9 +41,16 @@ export function compareTab(page, run) {
   ];
 }
 
+/** What a comparison is of: what a run reports while it runs does not begin another. @param {any} run @param {string|null} chosen */
+function compared(run, chosen) {
+  return `${run.id} ${chosen} ${run.state} ${run.attempt}`;
+}
+
 /** @param {any} page @param {any} run @param {string|null} chosen */
 async function load(page, run, chosen) {
-  const kept = { of: `${run.id} ${chosen} ${run.updated_at}`, others: page.compared?.others ?? null, answer: null, problem: "" };
+  // What is compared already stays until the answer is here, but for another run.
+  const last = page.compared?.chosen === chosen ? page.compared : null;
+  const kept = { of: compared(run, chosen), chosen, others: page.compared?.others ?? null, answer: last?.answer ?? null, problem: "" };
   page.compared = kept;
   try {
     const same = run.name ? { name: run.name } : { kind: run.kind };

@@ -7,8 +7,10 @@ import { settings } from "../net/settings.js";
 import { bars, chartWidth, spark } from "../view/charts.js";
 import { empty, panel } from "../view/parts.js";
 import { h } from "../view/view.js";
-import { loaded } from "./loaded.js";
+import { loaded, onState } from "./loaded.js";
 
+/** How long to wait until runs are counted again, in milliseconds: each count reads many. */
+const COUNTED = 5000;
 const SPANS = [["24h", "24 hours"], ["7d", "7 days"], ["30d", "30 days"], ["", "all time"]];
 const ORDERS = { kind: (/** @type {any} */ k) => k.kind, runs: (/** @type {any} */ k) => -k.runs, failed: (/** @type {any} */ k) => -(k.failure_rate ?? -1), dead: (/** @type {any} */ k) => -(k.death_rate ?? -1), p50: (/** @type {any} */ k) => -(k.p50_ms ?? -1), p95: (/** @type {any} */ k) => -(k.p95_ms ?? -1), p99: (/** @type {any} */ k) => -(k.p99_ms ?? -1) };
 
@@ -16,7 +18,7 @@ const ORDERS = { kind: (/** @type {any} */ k) => k.kind, runs: (/** @type {any} 
 export function insightsPage({ route, redraw, replace, go }) {
   let [since, sort] = [route.query.get("since") ?? "7d", route.query.get("sort") ?? "p95"];
   const load = () => call("stats", { ...(since ? { since } : {}), limit: 200 });
-  const kept = loaded(load, redraw);
+  const kept = loaded(load, redraw, COUNTED);
   const choose = (/** @type {any} */ changed) => {
     ({ since, sort } = { since, sort, ...changed });
     replace(link(["insights"], { since, sort }));
@@ -26,6 +28,8 @@ export function insightsPage({ route, redraw, replace, go }) {
   return {
     title: () => "Insights",
     leave: kept.leave,
+    changed: onState(kept.soon),
+    again: kept.again,
     ticks: () => false,
     draw: () => [
       h("div", { class: "heading" }, h("h1", null, "Insights"),
@@ -49,7 +53,9 @@ function content(answer, since, sort, choose, go) {
   const percent = (/** @type {number|null} */ rate) => (rate === null ? "–" : `${(rate * 100).toFixed(1)}%`);
   const time = (/** @type {number|null} */ ms) => (ms === null ? "–" : duration(ms));
   const slowest = Math.max(1, ...kinds.map((/** @type {any} */ kind) => kind.p99_ms ?? 0));
-  const head = (/** @type {string} */ name, /** @type {string} */ text, look = "num") => h("th", { scope: "col", class: look, key: name, "aria-sort": sort === name ? "descending" : null }, h("button", { type: "button", class: "plain", onclick: () => choose({ sort: name }) }, text, sort === name ? " ↓" : ""));
+  // Names begin with the first, numbers with the greatest.
+  const [order, arrow] = sort === "kind" ? ["ascending", " ↑"] : ["descending", " ↓"];
+  const head = (/** @type {string} */ name, /** @type {string} */ text, look = "num") => h("th", { scope: "col", class: look, key: name, "aria-sort": sort === name ? order : null }, h("button", { type: "button", class: "plain", onclick: () => choose({ sort: name }) }, text, sort === name ? arrow : ""));
   return [
     h("div", { class: "tiles" }, fact("Runs", sum("runs").toLocaleString("en")), fact("Ended", sum("ended").toLocaleString("en")), fact("Failed", percent(sum("ended") ? sum("failed") / sum("ended") : null)), fact("Died", percent(sum("ended") ? sum("dead") / sum("ended") : null))),
     panel("Throughput", h("span", { class: "quiet" }, `a bar is ${duration(answer.part_ms)}`), h("div", { class: "chart-box" }, bars({ name: "Runs over time", width: chartWidth(), height: 150, values: total, label: (i) => `${moment(at(i), settings.utc)}: ${total[i]} runs`, axis: short,

@@ -36,13 +36,14 @@ export function loaded(load, redraw, pause = PAUSE) {
 /**
  * Calls `act` when runs came or changed their state, and not when one only reports progress or usage.
  * @param {() => void} act
+ * @param {(run: any) => string} [of] what a change must be of
  * @returns {(runs: any[]) => void}
  */
-export function onState(act) {
-  const states = new Map(store.all().map((run) => [run.id, run.state]));
+export function onState(act, of = (run) => run.state) {
+  const known = new Map(store.all().map((run) => [run.id, of(run)]));
   return (runs) => {
-    const changed = runs.filter((run) => states.get(run.id) !== run.state);
-    for (const run of changed) states.set(run.id, run.state);
+    const changed = runs.filter((run) => known.get(run.id) !== of(run));
+    for (const run of changed) known.set(run.id, of(run));
     if (changed.length) act();
   };
 }

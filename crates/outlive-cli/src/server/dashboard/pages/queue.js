@@ -9,7 +9,7 @@ import { graph } from "../view/graph.js";
 import { badge, button, empty, panel, progress, reasonOf, runLink, short, since, table, took } from "../view/parts.js";
 import { h } from "../view/view.js";
 import { act } from "./actions.js";
-import { loaded } from "./loaded.js";
+import { loaded, onState } from "./loaded.js";
 
 /** How many runs the graph has at most. */
 const PLACED = 80;
@@ -17,14 +17,25 @@ const PLACED = 80;
 /** @param {import("./all.js").Frame} frame */
 export function queuePage({ redraw }) {
   const kept = loaded(() => call("queue list", { limit: 500 }), redraw);
-  return { title: () => "Queue", draw: () => draw(kept, redraw), changed: kept.soon, again: kept.again, workers: kept.soon, leave: kept.leave };
+  // What a run that is executed reports comes with the event itself.
+  const place = (/** @type {any} */ run) => [run.state, run.reason, run.priority, run.not_before, run.can].join(" ");
+  // Heartbeats change nothing here.
+  const offered = () => (store.workers ?? []).map((worker) => [worker.id, worker.health, worker.slots].join(" ")).join(", ");
+  let before = store.workers && offered();
+  const workers = () => {
+    const isOther = before !== null && before !== offered();
+    before = offered();
+    if (isOther) kept.soon();
+  };
+  return { title: () => "Queue", draw: () => draw(kept, redraw), changed: onState(kept.soon, place), again: kept.again, workers, leave: kept.leave };
 }
 
 /** @param {any} kept @param {() => void} redraw */
 function draw(kept, redraw) {
   if (kept.problem) return [h("h1", null, "Queue"), empty(kept.problem)];
   if (!kept.answer) return [h("h1", null, "Queue"), h("p", { class: "loading" }, "Loading…")];
-  const { running, waiting, entries, next } = kept.answer;
+  const { waiting, entries, next } = kept.answer;
+  const running = kept.answer.running.map((/** @type {any} */ run) => store.current.get(run.id) ?? run);
   const now = Date.now();
   const byId = new Map([...running, ...waiting, ...store.all()].map((run) => [run.id, run]));
   const slots = (store.workers ?? []).reduce((sum, worker) => sum + (worker.health === "alive" ? worker.slots : 0), 0);

@@ -17,6 +17,8 @@ import { timelineTab } from "./timeline.js";
 import { usageTab } from "./usage.js";
 
 const TABS = [["log", "Log"], ["steps", "Steps"], ["timeline", "Timeline"], ["usage", "Usage"], ["details", "Details"], ["diff", "Diff"], ["json", "JSON"]];
+/** How long changes are collected before the server is asked what else is known of the run, in milliseconds. */
+const PAUSE = 1000;
 /** How many of its last lines on stderr explain an end. */
 const LAST_WORDS = 6;
 
@@ -37,11 +39,15 @@ class RunPage {
     this.story = null;
     /** Its last lines on stderr, where it did not end well. @type {string} */
     this.words = "";
+    /** The state and attempt whose last lines were asked for. */
+    this.worded = "";
+    this.asking = false;
     this.problem = null;
     /** @type {Log|null} */
     this.log = null;
     this.full = true;
     this.turn = 0;
+    this.timer = 0;
     /** The run was asked for with its usage over time. */
     this.points = false;
     /** @type {any} */
@@ -62,6 +68,12 @@ class RunPage {
   }
 
   leave() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.closeLog();
+  }
+
+  closeLog() {
     this.log?.leave();
     this.log = null;
   }
@@ -72,7 +84,7 @@ class RunPage {
     this.current = route;
     if (before.tab !== route.tab && this.tab === "usage") this.refresh();
     const isOther = before.query.get("attempt") !== route.query.get("attempt");
-    if (this.log && (this.tab !== "log" || isOther || before.line !== route.line)) this.leave();
+    if (this.log && (this.tab !== "log" || isOther || before.line !== route.line)) this.closeLog();
     return true;
   }
 
@@ -87,10 +99,25 @@ class RunPage {
 
   /** @param {any[]} runs */
   changed(runs) {
-    if (runs.some((run) => run.id === this.run?.id || run.step_of === this.run?.id)) {
-      this.refresh();
-      this.log?.output.grown();
-    }
+    if (!this.run?.id) return;
+    const now = runs.findLast((run) => run.id === this.run.id);
+    if (!now && !runs.some((run) => run.step_of === this.run.id)) return;
+    const place = (/** @type {any} */ run) => [run.state, run.health, run.attempt, run.reason, run.archived, run.can].join(" ");
+    const isOther = now && place(now) !== place(this.run);
+    // The event has all but what only `show` tells; whether it is trusted is not looked at for it.
+    if (now) this.run = { ...this.run, ...now, trusted: this.run.trusted };
+    if (isOther) this.refresh();
+    else this.soon();
+    this.log?.output.grown();
+  }
+
+  /** Asks what else is known of the run, at most once in a while. */
+  soon() {
+    if (this.timer) return;
+    this.timer = /** @type {any} */ (setTimeout(() => {
+      this.timer = 0;
+      this.refresh(false);
+    }, PAUSE));
   }
 
   /** @param {Record<string, any>} sizes */
@@ -98,20 +125,24 @@ class RunPage {
     if (this.run && sizes[this.run.id]) this.log?.output.grown();
   }
 
-  async refresh() {
+  /** @param {boolean} [whole] its events too, which are others only when it stands otherwise */
+  async refresh(whole = true) {
+    // What is asked for as a whole is not overtaken by less.
+    if (!whole && this.asking) return;
     const turn = ++this.turn;
+    this.asking = true;
     try {
       const points = this.tab === "usage" && this.isMeasured();
-      const [run, story] = await Promise.all([call("show", { run: this.id, ...(points ? { points } : {}) }), call("why", { run: this.id })]);
+      const [run, story] = await Promise.all([call("show", { run: this.id, ...(points ? { points } : {}) }), whole ? call("why", { run: this.id }) : this.story]);
       if (turn !== this.turn) return;
-      const hasEnded = this.run?.state !== run.state;
       const isFirst = !this.run;
-      Object.assign(this, { run, story, points, problem: null });
-      if (run.id && hasEnded) this.lastWords(run);
+      Object.assign(this, { run, story, points, problem: null, asking: false });
+      if (run.id && this.worded !== `${run.state} ${run.attempt}`) this.lastWords(run);
       // Whether there are points to ask for is known only now.
       if (isFirst && this.tab === "usage" && this.isMeasured()) this.refresh();
     } catch (error) {
       if (turn !== this.turn) return;
+      this.asking = false;
       if (this.run) failed(error);
       else this.problem = error;
     }
@@ -125,6 +156,7 @@ class RunPage {
 
   /** @param {any} run */
   async lastWords(run) {
+    this.worded = `${run.state} ${run.attempt}`;
     if (!["failed", "dead", "interrupted"].includes(run.state) || !run.attempt) return;
     const ask = (/** @type {Record<string, any>} */ more) => call("output", { run: run.id, lines: LAST_WORDS, text: true, ...more }).then((page) => (page.text ?? "").trimEnd(), () => "");
     this.words = (await ask({ stderr: true })) || (await ask({}));
@@ -221,7 +253,7 @@ class RunPage {
     if (!run.attempt) return empty("It has not started yet.", run.reason ?? "");
     const { query } = this.current;
     const attempt = Number(query.get("attempt") ?? run.attempt);
-    if (this.log && this.log.of.attempt !== attempt) this.leave();
+    if (this.log && this.log.of.attempt !== attempt) this.closeLog();
     if (!this.log) {
       const files = run.logs.filter((/** @type {any} */ log) => log.attempt === attempt);
       const bytes = files.length ? files.reduce((/** @type {number} */ sum, /** @type {any} */ log) => sum + log.bytes, 0) : null;

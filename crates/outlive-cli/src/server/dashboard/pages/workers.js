@@ -3,7 +3,7 @@
 import { link } from "../model/route.js";
 import { duration } from "../model/text.js";
 import { store } from "../net/store.js";
-import { empty, label, runLink, short, table } from "../view/parts.js";
+import { empty, label, runLink, short, since, table } from "../view/parts.js";
 import { h } from "../view/view.js";
 
 /** @param {import("./all.js").Frame} frame */
@@ -14,7 +14,7 @@ export function workersPage({ redraw }) {
     redraw();
   });
   load();
-  return { title: () => "Workers", again: load, ticks: () => false, draw: () => draw(problem) };
+  return { title: () => "Workers", again: load, ticks: () => (store.workers ?? []).some((worker) => worker.health === "alive"), draw: () => draw(problem) };
 }
 
 /** @param {string} problem */
@@ -22,12 +22,13 @@ function draw(problem) {
   if (problem && !store.workers) return [h("h1", null, "Workers"), empty(problem)];
   if (!store.workers) return [h("h1", null, "Workers"), h("p", { class: "loading" }, "Loading…")];
   const alive = store.workers.filter((worker) => worker.health === "alive").length;
+  const now = Date.now();
   const row = (/** @type {any} */ worker) => {
     const owned = store.all().filter((run) => run.owner === worker.id);
     return h("tr", { key: worker.id },
       h("td", null, label(worker.health)), h("td", null, worker.host), h("td", { class: "num", "data-name": "pid" }, worker.pid), h("td", { "data-name": "slots" }, slots(worker)), h("td", null, worker.kinds.join(", ") || (worker.slots ? "any kind" : "its own run")),
       h("td", { class: "whole" }, owned.slice(0, 3).map((run) => h("div", { key: run.id, class: "clip" }, runLink(run))), owned.length > 3 ? h("a", { href: link(["runs"], { status: "running" }) }, `${owned.length - 3} more`) : null, !owned.length && worker.runs ? `${worker.runs}` : null),
-      h("td", null, worker.health === "alive" ? `every ${duration(worker.beat_ms)}` : `silent for ${duration(worker.silent_ms)}`), h("td", { "data-name": "version" }, worker.version ?? ""), h("td", null, h("code", { title: worker.id }, short(worker.id))));
+      h("td", null, worker.health === "alive" ? [since(worker.last_beat_at, now), h("div", { class: "quiet" }, `every ${duration(worker.beat_ms)}`)] : `silent for ${duration(worker.silent_ms)}`), h("td", { "data-name": "version" }, worker.version ?? ""), h("td", null, h("code", { title: worker.id }, short(worker.id))));
   };
   return [
     h("div", { class: "heading" }, h("h1", null, "Workers"), h("span", { class: "quiet" }, `${alive} of ${store.workers.length} alive`)),
