@@ -36,6 +36,14 @@ test("t4_05 background, reverse, strike and all colours are kept", () => {
   assert.equal(strip("\x1b]0;title\x07\x1b[2Jtext\x1b(B\u202e"), "text");
 });
 
+test("a line may change as long as its stream has not ended it", () => {
+  const lines = new Lines();
+  const settled = (...added) => (lines.add(added), [lines.settled, lines.length]);
+  assert.deepEqual(settled(piece("out", "one\ntwo")), [1, 2]);
+  assert.deepEqual(settled(piece("err", "a\nb\nc\n")), [1, 5], "stdout may still write to its second line");
+  assert.deepEqual(settled(piece("out", "!\n")), [5, 5]);
+});
+
 test("t8_08 a line without an end costs no more than its length", () => {
   const lines = new Lines();
   const long = "x".repeat(1 << 20);

@@ -28,6 +28,11 @@ export class Lines {
     return this.texts.length;
   }
 
+  /** How many of the first lines stay as they are: each stream may still write to its open line. */
+  get settled() {
+    return Math.min(this.length, ...this.open.map(({ line }) => (line < 0 ? this.length : line)));
+  }
+
   /** Appends pieces as `output` answers them. @param {Piece[]} pieces */
   add(pieces) {
     for (const piece of pieces) {

@@ -41,8 +41,10 @@ export class Log {
     this.columns = 0;
     /** The time zone in which the lines in sight were drawn. */
     this.utc = settings.utc;
-    /** @type {Float64Array|null} */
+    /** Where each line begins where lines are wrapped; it has room for more. @type {Float64Array|null} */
     this.tops = null;
+    /** In how many columns lines were laid out, and how many of them stay as they are. */
+    this.laidOut = { across: 0, settled: 0 };
     this.list = new Virtual({ row: ROW, name: "Output", look: "log", draw: (index) => this.row(index), scrolled: (byPerson) => this.scrolled(byPerson) });
     Object.assign(this.list.place, { tabIndex: 0 });
     this.list.place.setAttribute("role", "region");
@@ -113,8 +115,17 @@ export class Log {
     }
     this.list.space.style.minWidth = "";
     const across = this.across();
-    const tops = new Float64Array(total + 1);
-    for (let index = 0; index < total; index++) tops[index + 1] = tops[index] + ROW * Math.max(1, Math.ceil(columns(lines.texts[this.line(index)]) / across));
+    // Lines that were laid out stay so, but for those that were open.
+    const done = this.tops && across === this.laidOut.across && total >= this.laidOut.settled ? this.laidOut.settled : 0;
+    let tops = this.tops && done ? this.tops : new Float64Array(total + 1);
+    if (tops.length <= total) {
+      tops = new Float64Array(2 * total);
+      tops.set(/** @type {Float64Array} */ (this.tops).subarray(0, done + 1));
+    }
+    for (let index = done; index < total; index++) tops[index + 1] = tops[index] + ROW * Math.max(1, Math.ceil(columns(lines.texts[this.line(index)]) / across));
+    let settled = total;
+    while (settled > 0 && this.line(settled - 1) >= lines.settled) settled--;
+    this.laidOut = { across, settled };
     this.tops = tops;
     this.list.resize(total, tops);
   }
@@ -213,11 +224,11 @@ export class Log {
     const wanted = this.text ? pattern(this.text) : null;
     const { lines } = this.output;
     if (!wanted) return;
-    // The last line may have grown since it was searched.
-    const from = Math.max(0, this.searched - 2);
+    const from = this.searched;
     while (this.found.length && this.found[this.found.length - 1] >= from) this.found.pop();
     for (const line of matches(lines.texts, wanted, from)) this.found.push(line);
-    this.searched = lines.length;
+    // A line that is open may grow, and is searched again.
+    this.searched = lines.settled;
   }
 
   /** @param {string} text */
@@ -280,7 +291,7 @@ export class Log {
 
   /** @param {string} stream */
   only(stream) {
-    Object.assign(this, { stream, kept: null, filtered: 0 });
+    Object.assign(this, { stream, kept: null, filtered: 0, tops: null });
     if (stream) this.of.query.set("stream", stream);
     else this.of.query.delete("stream");
     this.of.replace(link(["run", this.of.run, "log"], this.of.query));
@@ -298,15 +309,12 @@ export class Log {
     this.of.redraw();
   }
 
-  async download() {
-    if (!this.output.whole) await this.output.readWhole();
-    const { lines } = this.output;
-    const file = new Blob(lines.texts.map((text, line) => `${lines.raw.get(line) ?? text}\n`), { type: "text/plain;charset=utf-8" });
+  /** Has the browser save what was written, byte for byte; the page has it as a terminal would show it. */
+  download() {
     const anchor = document.createElement("a");
-    anchor.href = URL.createObjectURL(file);
+    anchor.href = `/v1/raw?${new URLSearchParams({ run: this.of.run, attempt: String(this.of.attempt) })}`;
     anchor.download = `${this.of.run}-${this.of.attempt}.log`;
     anchor.click();
-    setTimeout(() => URL.revokeObjectURL(anchor.href), 60_000);
   }
 
   /** @param {KeyboardEvent} event */
