@@ -90,6 +90,8 @@ await page.goForward();
 
 // It is stopped after a question that can be answered with no, and the page says so by itself.
 await action("Cancel").click();
+await page.getByRole("dialog").waitFor();
+await looks("dialog-cancel", [1440, 390]);
 await page.getByRole("button", { name: "Keep it" }).click();
 assert.equal(JSON.parse(shell("show", run, "--json")).cancel_requested_at, null);
 await confirmed();
@@ -140,6 +142,8 @@ assert.equal(archived(), false);
 await page.goto(`${origin}/#/schedules`);
 const nightly = page.getByRole("row").filter({ hasText: "nightly" });
 await nightly.filter({ hasText: "every day at 03:00" }).waitFor();
+// When it comes is what the server says, by the calendar of the schedule.
+await nightly.getByRole("img", { name: /^1 time: \d\d:00$/ }).waitFor();
 await nightly.getByRole("button", { name: "Cancel nightly" }).click();
 await page.getByText("Cancelling ends the schedule.").waitFor();
 await page.getByRole("button", { name: "Keep it" }).click();
@@ -181,6 +185,20 @@ for (const part of ["timeline", "details", "diff", "json"]) {
   await looks(`run-${part}`, [1440, 390]);
 }
 
+// What was used over time, and two runs side by side.
+await page.goto(`${origin}/#/run/${run}/usage`);
+await page.getByRole("tab", { name: "Usage", selected: true }).waitFor();
+await page.locator("#part .chart").first().waitFor();
+await looks("run-usage", [1440, 390]);
+await page.goto(`${origin}/#/compare/${original}/${made.id}`);
+await page.getByRole("region", { name: "Differences" }).waitFor();
+await looks("compare", [1440, 390]);
+await page.goto(`${origin}/#/run/${run}`);
+await page.getByRole("button", { name: "Rerun with changes…" }).click();
+await page.getByRole("dialog", { name: "Rerun with other arguments" }).waitFor();
+await looks("dialog-rerun", [1440, 390]);
+await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
+
 // What waits says for what, with links: runs, keys, and entries that others than outlive execute.
 await page.goto(`${origin}/#/queue`);
 const waits = (region, row) => page.getByRole("region", { name: region, exact: true }).getByRole("row").filter({ hasText: row });
@@ -217,6 +235,8 @@ await accessible(page, "palette");
 await page.keyboard.press("ArrowDown");
 await page.keyboard.press("Escape");
 await page.keyboard.press("?");
+await page.getByRole("dialog", { name: "Keys" }).waitFor();
+await looks("dialog-keys", [1440, 390]);
 await page.getByRole("dialog", { name: "Keys" }).getByRole("button", { name: "Close" }).click();
 await page.keyboard.press("g");
 await page.keyboard.press("q");

@@ -91,6 +91,24 @@ const pages = {
 const live = JSON.parse(call("show", "nightly-backup", "--json")).id;
 pages.usage = `run/${live}/usage`;
 pages.log = `run/${live}`;
+const older = JSON.parse(call("ps", "--all", "--name", "train-resnet", "--json")).runs.at(-1).id;
+pages.compare = `compare/${older}/${failed}`;
+/** What is done on a page before its picture is taken. */
+const before = {
+  "dialog-cancel": async () => {
+    await page.locator(".actions").getByRole("button", { name: "Cancel", exact: true }).click();
+    await page.getByRole("dialog").waitFor();
+  },
+  "dialog-rerun": async () => {
+    await page.getByRole("button", { name: "Rerun with changes…" }).click();
+    await page.getByRole("dialog").waitFor();
+  },
+  "dialog-keys": async () => {
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").waitFor();
+  },
+};
+Object.assign(pages, { "dialog-cancel": `run/${live}/details`, "dialog-rerun": `run/${failed}/details`, "dialog-keys": "keys" });
 for (const [name, path] of Object.entries(pages)) {
   if (only.length && !only.includes(name)) continue;
   await page.goto(`${origin}/#/${path}`);
@@ -98,6 +116,7 @@ for (const [name, path] of Object.entries(pages)) {
   await page.waitForFunction(() => !document.querySelector("main .loading"));
   if (name === "runs") await page.locator(".histogram .brush").waitFor();
   if (name === "runs") await page.getByText(/^\d{2} runs$/).waitFor();
+  await before[name]?.();
   for (const theme of ["light", "dark"]) {
     await page.evaluate((chosen) => (document.documentElement.dataset.theme = chosen), theme);
     for (const [width, height] of [[1440, 900], [820, 900], [390, 844]]) {
@@ -109,6 +128,7 @@ for (const [name, path] of Object.entries(pages)) {
     await page.setViewportSize({ width: 1180, height: 740 });
     await page.screenshot({ path: `${directory}/docs-${name}-${theme}.png` });
   }
+  if (before[name]) await page.getByRole("dialog").last().getByRole("button").first().click();
 }
 await browser.close();
 process.exit(0);

@@ -1,6 +1,7 @@
 // A person who keeps tabs open: many at once, over restarts and cuts, with long logs. Called by the test with the tools' directory,
 // the link, the name of a case, a run, and the command that plays the shell.
 import { spawn } from "node:child_process";
+import { connect, createServer } from "node:net";
 import assert from "node:assert/strict";
 import { person, shell, signIn } from "./person.mjs";
 
@@ -26,6 +27,25 @@ async function serve(port = 0) {
   const said = await new Promise((done) => child.stdout.once("data", (data) => done(JSON.parse(String(data)))));
   const stop = () => new Promise((done) => (child.once("exit", done), child.kill("SIGKILL")));
   return { ...said, stop };
+}
+
+/** A way to the server that can swallow what is sent, as a network does that drops packets. */
+async function proxied() {
+  const way = { swallows: false, url: "" };
+  const proxy = createServer((near) => {
+    const far = connect(Number(new URL(link).port), new URL(link).hostname);
+    for (const [from, to] of [[near, far], [far, near]]) {
+      // The end of one that was cut off is not told of.
+      from.unref();
+      from.on("data", (data) => way.swallows || to.write(data));
+      from.on("error", () => to.destroy());
+      from.on("close", () => way.swallows || to.destroy());
+    }
+  });
+  await new Promise((done) => proxy.listen(0, "127.0.0.1", () => done(null)));
+  proxy.unref();
+  way.url = `http://127.0.0.1:${proxy.address().port}`;
+  return way;
 }
 
 const cases = {
@@ -141,12 +161,13 @@ const cases = {
     assert.ok(box.high > 20 && box.inside && box.text <= box.high, JSON.stringify(box));
     await page.getByRole("button", { name: "Times" }).click();
     await page.locator(".log .at").first().waitFor();
-    // A download has all of it.
+    // A download has all of it, byte for byte: what was overwritten and the colours, too.
     const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
     const read = await file.createReadStream();
     let text = "";
     for await (const part of read) text += part;
-    assert.match(text, /100% done\n[\s\S]*the end\n$/);
+    assert.ok(text.startsWith("10% todo\r100% done\n\x1b[31;42mred on green\x1b[0m"), JSON.stringify(text.slice(0, 80)));
+    assert.match(text, /the end\n$/);
   },
   /** Following yields to whoever scrolls, and a selection survives what is written meanwhile. */
   async follow() {
@@ -278,17 +299,138 @@ const cases = {
   /** The network is cut: the page says so, and goes on when it is back. */
   async cut() {
     const page = await tab(AWAY);
-    await page.addInitScript(() => delete globalThis.SharedWorker);
-    await signIn(page, link);
-    await page.goto(`${origin}/#/runs`);
-    await context.setOffline(true);
-    // A browser notices with the next request or when the stream breaks; Chromium keeps streams that are open.
-    await page.evaluate(() => dispatchEvent(new Event("online")));
+    const way = await proxied();
+    await signIn(page, link.replace(origin, way.url));
+    await page.goto(`${way.url}/#/runs`);
+    // Nothing breaks: what is sent does not arrive any more.
+    way.swallows = true;
     await page.locator(".banner", { hasText: "The server cannot be reached" }).waitFor();
     command("run", "--name", "unseen", "--", "true");
-    await context.setOffline(false);
+    way.swallows = false;
     await page.locator("#live.on").waitFor();
     await page.getByRole("row").filter({ hasText: "unseen" }).waitFor();
+  },
+  /** Where the worker that all tabs share cannot be started, the page has a stream of its own. */
+  async alone() {
+    const page = await tab(/404|Failed to load|Failed to fetch/);
+    await page.addInitScript(() => {
+      const Shared = globalThis.SharedWorker;
+      globalThis.SharedWorker = class extends Shared {
+        constructor() {
+          super("/assets/none.js", { type: "module" });
+        }
+      };
+    });
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs`);
+    const row = page.getByRole("row").filter({ hasText: "alone" });
+    await row.filter({ hasText: "running" }).waitFor();
+    command("cancel", run, "--wait");
+    await row.filter({ hasText: "cancelled" }).waitFor();
+  },
+  /** A long queue hides neither what is executed nor what died. */
+  async behind() {
+    const page = await tab();
+    await signIn(page, link);
+    await page.goto(`${origin}/#/overview`);
+    const part = (name) => page.getByRole("region", { name, exact: true });
+    await part("Needs attention").getByRole("link", { name: "died" }).waitFor();
+    await part("Running").getByRole("link", { name: "busy" }).waitFor();
+    await page.locator(".tile", { hasText: "Waiting" }).filter({ hasText: "1,200" }).waitFor();
+    // And what becomes of it is seen as it happens.
+    command("cancel", run, "--wait");
+    await part("Running").getByText("Nothing is running.").waitFor();
+  },
+  /** What a run reports comes with the stream: pages ask for no more than what else is known, and that rarely. */
+  async reports() {
+    const page = await tab();
+    await signIn(page, link);
+    const watched = async (path, reported) => {
+      await page.goto(`${origin}/#/${path}`);
+      await page.locator(reported).first().waitFor();
+      const [sent, began] = [counted(page), Date.now()];
+      const known = new Set();
+      while (known.size < 8) {
+        const before = await page.locator(reported).first().innerText();
+        await page.waitForFunction(([selector, text]) => document.querySelector(selector)?.innerText !== text, [reported, before]);
+        known.add(before);
+      }
+      page.removeAllListeners("request");
+      const of = (operation) => sent.filter((url) => new URL(url).pathname === `/v1/${operation}`).length;
+      return { of, all: sent, seconds: (Date.now() - began) / 1000 };
+    };
+    const queue = await tab();
+    await queue.goto(`${origin}/#/queue`);
+    await queue.getByText("Nothing waits.").waitFor();
+    const asked = counted(queue);
+    for (let before = -1; before !== asked.length; await queue.waitForTimeout(1_000)) before = asked.length;
+    const loaded = asked.length;
+    const one = await watched(`run/${run}/details`, ".title .progress");
+    assert.ok(one.of("why") === 0 && one.of("show") <= one.seconds + 2, JSON.stringify({ sent: one.all, seconds: one.seconds }));
+    assert.deepEqual(asked.slice(loaded), [], "the queue asks though no run came, left or waits for another reason");
+    await page.goto(`${origin}/#/run/${run}/diff`);
+    await page.locator(".compare").waitFor();
+    await page.evaluate(() => (window.kept = document.querySelector(".compare")));
+    const compared = await watched(`run/${run}/diff`, ".title .progress");
+    assert.equal(compared.of("diff"), 0);
+    assert.ok(await page.evaluate(() => window.kept.isConnected), "the comparison is drawn anew while the run reports");
+  },
+  /** A refused rerun keeps no other from being made; orders, times and heartbeats are shown as they are. */
+  async shown() {
+    const page = await tab(/409|Failed to load resource/);
+    await signIn(page, link);
+    await page.goto(`${origin}/#/runs?view=succeeded`);
+    await page.getByText("3 runs", { exact: true }).waitFor();
+    await page.route("**/v1/rerun", (route) => (route.request().postData().includes(run) ? route.fulfill({ status: 409, json: { schema: 1, error: { code: "refused", message: "not this one", hint: null } } }) : route.continue()));
+    await page.getByRole("checkbox", { name: "Select all that are loaded" }).check();
+    await page.getByRole("toolbar", { name: "Actions for the selection" }).getByRole("button", { name: "Rerun" }).click();
+    await page.getByText("Rerun: 2 of 3 runs made; job: not this one").waitFor();
+    await page.goto(`${origin}/#/insights?sort=kind`);
+    await page.locator("th[aria-sort=ascending]", { hasText: "Kind ↑" }).waitFor();
+    await page.getByRole("button", { name: "Runs", exact: true }).click();
+    await page.locator("th[aria-sort=descending]", { hasText: "Runs ↓" }).waitFor();
+    command("run", "-d", "--name", "busy", "--", "sleep", "600");
+    await page.goto(`${origin}/#/workers`);
+    await page.getByRole("row").filter({ hasText: "alive" }).locator("time").first().waitFor();
+    // Hours of the overview are those of the zone that was chosen.
+    const far = await (await browser.newContext({ timezoneId: "Asia/Kolkata", storageState: await context.storageState() })).newPage();
+    await far.goto(`${origin}/#/overview`);
+    await far.locator("#live.on").waitFor();
+    const hours = (minutes) => far.locator(".chart .tick", { hasText: new RegExp(`^\\d\\d:${minutes}$`) }).first().waitFor();
+    await hours("30");
+    await far.getByRole("button", { name: "local" }).click();
+    await hours("00");
+  },
+  /** The link that was printed, opened again by a browser that is signed in, shows the page. */
+  async again() {
+    await signIn(await tab(), link);
+    const second = await tab(AWAY);
+    await second.goto(link);
+    await second.locator("#live.on").waitFor();
+    assert.equal(await second.getByRole("heading", { name: "Sign in" }).count(), 0);
+    assert.ok(!second.url().includes("key="), second.url());
+  },
+  /** Tabs whose session has ended continue when one of them signs in. */
+  async revived() {
+    const token = JSON.parse(command("token", "create", "ada", "--role", "read", "--json")).token;
+    const pages = [];
+    for (const path of ["overview", "runs", "queue"]) {
+      const page = await tab(AWAY);
+      await page.goto(`${origin}/#/${path}`);
+      if (!pages.length) {
+        await page.getByLabel("Or paste a token").fill(token);
+        await page.getByRole("button", { name: "Sign in" }).click();
+      }
+      await page.locator("#live.on").waitFor();
+      pages.push(page);
+    }
+    command("token", "revoke", "ada");
+    for (const page of pages) await page.getByText("Your session has ended").waitFor();
+    await pages[0].evaluate((hash) => (location.hash = hash), new URL(link).hash);
+    for (const [index, name] of ["Overview", "Runs", "Queue"].entries()) {
+      await pages[index].locator("#live.on").waitFor();
+      await pages[index].getByRole("heading", { name, exact: true }).first().waitFor();
+    }
   },
   /** A token signs in with its role; when it is revoked the page says so; logging out ends the session. */
   async token() {
@@ -308,7 +450,6 @@ const cases = {
     const [cookie] = await context.cookies();
     assert.ok(cookie.httpOnly && cookie.sameSite === "Strict", JSON.stringify(cookie));
     command("token", "revoke", "ada");
-    await page.evaluate(() => dispatchEvent(new Event("online")));
     await page.getByText("Your session has ended").waitFor();
     // Signing in again shows the same page; logging out forgets the cookie, and it is no longer good.
     await page.evaluate((hash) => (location.hash = hash), new URL(link).hash);

@@ -1,5 +1,6 @@
 //! The dashboard in a real browser: everyday tasks, many tabs, long logs, restarts, and what its modules are held to.
 
+use std::io::{Read, Write};
 use std::path::Path;
 
 use super::clients::{client, tools};
@@ -159,6 +160,89 @@ fn columns_are_sorted_by_the_server_over_all_pages() {
     sandbox.outlive(["queue", "add", "--file", "plan.jsonl", "--json"]).succeeds();
     let served = Served::start(&sandbox, &[]);
     tabs(&sandbox, &served, "sorted", "");
+}
+
+#[test]
+fn a_long_queue_hides_no_run_that_is_executed_or_dead() {
+    let sandbox = Sandbox::new();
+    let dies = "sleep 0.5; kill -s KILL $PPID $$; exec sleep 600";
+    detached(&sandbox, "died", dies);
+    sandbox.wait_for_state("died", "dead");
+    let run = detached(&sandbox, "busy", "exec sleep 600");
+    let line = |number: usize| format!("{{\"name\":\"job-{number:04}\",\"argv\":[\"true\"]}}\n");
+    std::fs::write(sandbox.work().join("plan.jsonl"), (0..1_200).map(line).collect::<String>()).unwrap();
+    sandbox.outlive(["queue", "add", "--file", "plan.jsonl", "--json"]).succeeds();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "behind", &run);
+}
+
+#[test]
+fn what_a_run_reports_is_asked_for_rarely() {
+    let sandbox = Sandbox::new();
+    detached(&sandbox, "reports", "echo before");
+    sandbox.wait_for_state("reports", "succeeded");
+    let script = "i=0; while sleep 0.2; do i=$((i+1)); outlive progress $i/400; done";
+    let run = detached(&sandbox, "reports", script);
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "reports", &run);
+}
+
+#[test]
+fn a_page_without_the_shared_worker_has_a_stream_of_its_own() {
+    let sandbox = Sandbox::new();
+    let run = detached(&sandbox, "alone", "exec sleep 600");
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "alone", &run);
+}
+
+#[test]
+fn a_refused_rerun_and_what_pages_show_of_times() {
+    let sandbox = Sandbox::new();
+    for _ in 0..3 {
+        sandbox.outlive(["run", "--name", "job", "--", "true"]).succeeds();
+    }
+    let run = sandbox.show("job")["id"].as_str().unwrap().to_owned();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "shown", &run);
+}
+
+#[test]
+fn a_used_link_is_opened_again_by_a_browser_that_is_signed_in() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "again", "");
+}
+
+#[test]
+fn tabs_whose_session_ended_continue_when_one_signs_in() {
+    let sandbox = Sandbox::new();
+    let served = Served::start(&sandbox, &[]);
+    tabs(&sandbox, &served, "revived", "");
+}
+
+#[test]
+fn streams_of_a_revoked_token_are_closed() {
+    let sandbox = Sandbox::new();
+    let run = detached(&sandbox, "talks", "while sleep 0.2; do echo tick; done");
+    let served = Served::start(&sandbox, &[]);
+    let created = sandbox.outlive(["token", "create", "ada", "--role", "read", "--json"]).succeeds();
+    let created: serde_json::Value = serde_json::from_str(&created).unwrap();
+    let listen = |path: &str| {
+        let mut stream = served.connect();
+        let bearer = created["token"].as_str().unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {bearer}\r\n\r\n", served.address)
+            .unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 200", "{path}");
+        stream
+    };
+    let streams = [listen("/v1/changes"), listen(&format!("/v1/follow?run={run}"))];
+    sandbox.outlive(["token", "revoke", "ada"]).succeeds();
+    for mut stream in streams {
+        // It ends, though runs go on changing and writing.
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
 }
 
 #[test]

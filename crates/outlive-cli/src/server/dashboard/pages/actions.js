@@ -76,7 +76,10 @@ export async function act(operation, runs, more = {}) {
 async function perform(operation, runs, more) {
   if (operation === "rerun") {
     const answers = [];
-    for (const run of runs) answers.push(await call("rerun", { run: run.id, ...more }));
+    // One that is refused does not keep the others from being made.
+    for (const run of runs) answers.push(await call("rerun", { run: run.id, ...more }).catch((error) => ({ run, error })));
+    const refused = answers.filter((answer) => answer.error);
+    if (refused.length === runs.length) throw refused[0].error;
     return answers;
   }
   /** @type {Record<string, any>} */
@@ -89,6 +92,8 @@ async function perform(operation, runs, more) {
 /** @param {Offer} offer @param {Run[]} runs @param {any[]} answers */
 function report(offer, runs, answers) {
   if (offer.operation === "cancel") return cancelled(answers[0]);
+  const refused = answers.filter((answer) => answer.error);
+  if (refused.length) return `${offer.name}: ${runs.length - refused.length} of ${count(runs.length, "run")} made; ${title(refused[0].run)}: ${refused[0].error.message}`;
   return `${offer.name}: ${runs.length === 1 ? title(runs[0]) : count(runs.length, "run")}`;
 }
 
