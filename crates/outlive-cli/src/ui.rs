@@ -2,6 +2,7 @@
 //!
 //! stdout is data, stderr is talk.
 
+pub mod invisible;
 pub mod progress;
 pub mod run_view;
 pub mod table;
@@ -12,6 +13,8 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use unicode_width::UnicodeWidthChar;
+
+use self::invisible::{is_invisible, selects_variant};
 
 /// How many characters may combine with one letter: no language needs more, and a heap of them hides other lines.
 const COMBINED: usize = 4;
@@ -32,17 +35,15 @@ pub fn say_line(line: &str) {
 
 /// Whether a character would move the cursor, change colours, or hide.
 fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    c.is_control() || is_invisible(c)
 }
 
 /// Whether a character of a command cannot be seen: hidden, one that selects a variant, or a space that
 /// no shell takes for one.
 fn is_deceptive(c: char) -> bool {
     is_hidden(c)
-        || matches!(c, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' | '\u{fe00}'..='\u{fe0f}')
+        || selects_variant(c)
+        || matches!(c, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}')
 }
 
 /// A word from a record, with everything made visible that would move the cursor, change colours, or hide.

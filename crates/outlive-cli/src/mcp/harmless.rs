@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-/// Makes every text in a value harmless: drops controls but line ends and tabs, marks of direction, characters without
-/// width and the tags of U+E0000.
+use crate::ui::invisible::{BLANK_BRAILLE, is_invisible, selects_variant};
+
+/// Makes every text in a value harmless: drops controls but line ends and tabs, and characters that cannot be seen, and
+/// shows the blank of Braille as a space.
 pub fn harmless(value: Value) -> Value {
     match value {
-        Value::String(text) if text.chars().any(is_hidden) => {
-            text.chars().filter(|c| !is_hidden(*c)).collect::<String>().into()
-        }
+        Value::String(text) => visible(text).into(),
         Value::Array(values) => values.into_iter().map(harmless).collect(),
+        // Labels are fields that a stranger has named.
         Value::Object(fields) => {
             Value::Object(fields.into_iter().map(|(name, value)| (visible(name), harmless(value))).collect())
         }
@@ -17,25 +18,16 @@ pub fn harmless(value: Value) -> Value {
     }
 }
 
-/// Labels are fields that a stranger has named.
-fn visible(name: String) -> String {
-    if name.chars().any(is_hidden) { name.chars().filter(|c| !is_hidden(*c)).collect() } else { name }
+fn visible(text: String) -> String {
+    if !text.chars().any(is_hidden) {
+        return text;
+    }
+    let shown = |c: char| if c == BLANK_BRAILLE { Some(' ') } else { Some(c).filter(|c| !is_hidden(*c)) };
+    text.chars().filter_map(shown).collect()
 }
 
 fn is_hidden(c: char) -> bool {
-    c.is_control() && !matches!(c, '\n' | '\t')
-        || matches!(
-            u32::from(c),
-            0xad | 0x61c
-                | 0x180e
-                | 0x200b..=0x200f
-                | 0x202a..=0x202e
-                | 0x2060..=0x206f
-                | 0xfe00..=0xfe0f
-                | 0xfeff
-                | 0xfff9..=0xfffb
-                | 0xe0000..=0xe0fff
-        )
+    c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c) || selects_variant(c)
 }
 
 #[cfg(test)]
@@ -50,5 +42,7 @@ mod tests {
         let cleaned = harmless(json!({ "name": hidden, "labels": { "k\u{200b}": [hidden, "ä\n\t界"] }, "n": 1 }));
         let clean = "a[2Jbcdefgh";
         assert_eq!(cleaned, json!({ "name": clean, "labels": { "k": [clean, "ä\n\t界"] }, "n": 1 }));
+        let blank = "a\u{2028}\u{2029}\u{34f}\u{115f}\u{1160}\u{3164}\u{ffa0}\u{1d173}\u{1d17a}\u{fe0f}\u{2800}b";
+        assert_eq!(harmless(json!(blank)), json!("a b"));
     }
 }

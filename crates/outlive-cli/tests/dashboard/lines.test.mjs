@@ -34,6 +34,7 @@ test("t4_05 background, reverse, strike and all colours are kept", () => {
   lines.add([piece("out", "\x1b[32mgreen\nstill\x1b[0m\nplain\n"), piece("out", "cut \x1b[3"), piece("out", "1mred\x1b[m\n")]);
   assert.deepEqual([0, 1, 2, 3].map((line) => lines.parts(line).map(({ text, style }) => [text, style.fg])), [[["green", 2]], [["still", 2]], [["plain", null]], [["cut ", null], ["red", 1]]]);
   assert.equal(strip("\x1b]0;title\x07\x1b[2Jtext\x1b(B\u202e"), "text");
+  assert.equal(strip("\u28ff\u2800\u{e0041}\u115f\u28ff"), "\u28ff \u28ff", "plots keep their columns");
 });
 
 test("a line may change as long as its stream has not ended it", () => {

@@ -37,6 +37,7 @@ test("t4_06 commands are quoted as a shell needs them, and read back", () => {
 
 test("hidden characters are written as escapes", () => {
   assert.equal(visible("a\u202eb\x1b\u3164"), "a\\u{202e}b\\u{1b}\\u{3164}");
+  assert.equal(visible("\u{e0041}\u{1f600}\u2800"), "\\u{e0041}\u{1f600}\\u{2800}");
 });
 
 test("routes are read back from their links", () => {

@@ -2,6 +2,7 @@
 // Terminal output as styled text: SGR attributes are kept, carriage returns overwrite, every other control sequence is dropped.
 //
 // Each function reads its input once from left to right, so that a line of any length costs no more than its length.
+import { HIDDEN } from "./text.js";
 
 /** @typedef {{bold: boolean, dim: boolean, italic: boolean, underline: boolean, strike: boolean, overline: boolean, reverse: boolean, fg: number|string|null, bg: number|string|null}} Style */
 
@@ -11,8 +12,10 @@ export const PLAIN = Object.freeze({ bold: false, dim: false, italic: false, und
 /** Control sequences: SGR with its codes as the first group, other CSI, OSC and further strings, single escapes. */
 const SEQUENCE = /\x1b\[([0-9;:]*)m|\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?/g;
 
-/** Characters that a terminal does not print, or that change the direction of a text. Tabs stay. */
-const INVISIBLE = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+/** The text without characters that hide. Plots keep their columns by the blank of Braille, which is shown as a space. @param {string} text */
+function seen(text) {
+  return text.replace(HIDDEN, (c) => (c === "\u2800" ? " " : ""));
+}
 
 /** @param {string} text */
 export function hasEscapes(text) {
@@ -22,7 +25,7 @@ export function hasEscapes(text) {
 /** The text without any control sequence or invisible character. @param {string} text */
 export function strip(text) {
   const without = hasEscapes(text) ? text.replace(SEQUENCE, "") : text;
-  return without.replace(INVISIBLE, "");
+  return seen(without);
 }
 
 /**
@@ -34,7 +37,7 @@ export function strip(text) {
 export function parts(text, style) {
   const found = [];
   const push = (/** @type {string} */ piece) => {
-    const shown = piece.replace(INVISIBLE, "");
+    const shown = seen(piece);
     if (shown) found.push({ text: shown, style });
   };
   let at = 0;

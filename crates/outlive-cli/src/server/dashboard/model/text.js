@@ -1,8 +1,8 @@
 // @ts-check
 // Text for people: durations, moments, sizes, shell words. Pure functions, without a document.
 
-/** Characters that hide, or change the direction of their neighbours. */
-const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]/g;
+/** Characters that hide, or change the direction of their neighbours, as the table of the command has them. Tabs and line ends stay. */
+export const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 /**
  * A text in which hidden characters are written as escapes.
