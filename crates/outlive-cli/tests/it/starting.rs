@@ -1,5 +1,6 @@
 //! Commands that agents start: what is answered, what is refused, and what is left when something dies.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use outlive::time::{Clock, SystemClock};
@@ -347,19 +348,28 @@ fn clients_are_configured_once_and_keep_their_other_settings() {
     let shown = install(&["claude-code"]).succeeds();
     assert!(shown.contains("--yes would add to") && shown.contains("\"mcpServers\""), "{shown}");
     assert!(!home.join(".claude.json").exists());
-    std::fs::write(
-        home.join(".claude.json"),
-        r#"{"projects": {"/x": [1]}, "mcpServers": {"other": {"command": "o"}}}"#,
-    )
-    .unwrap();
+    let found =
+        r#"{"projects": {"/x": [12345678901234567890123, 1.0E2]}, "mcpServers": {"other": {"command": "\u006f"}}}"#;
+    let file = home.join(".claude.json");
+    std::fs::write(&file, found).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
     install(&["claude-code", "--yes"]).succeeds();
-    let read: Value = serde_json::from_str(&std::fs::read_to_string(home.join(".claude.json")).unwrap()).unwrap();
-    assert_eq!((&read["projects"]["/x"][0], &read["mcpServers"]["other"]["command"]), (&json!(1), &json!("o")));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let kept = found.trim_end_matches("}}");
+    assert!(text.starts_with(kept) && text.ends_with("}}"), "{text}");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    let read: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(read["mcpServers"]["other"]["command"], "o");
     assert_eq!(read["mcpServers"]["outlive"], json!({ "command": "outlive", "args": ["mcp", "--allow", "execute"] }));
     assert!(install(&["claude-code", "--yes"]).succeeds().contains("already in"));
     assert!(install(&["claude-code", "--allow", "read", "--yes"]).fails_with(2).contains("says something else"));
     install(&["codex", "--yes"]).succeeds();
     assert!(std::fs::read_to_string(home.join(".codex/config.toml")).unwrap().contains("[mcp_servers.outlive]"));
+    assert_eq!(home.join(".codex/config.toml").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    // A client may have another PATH than this shell, and another program there.
+    let program = super::sandbox::binary().canonicalize().unwrap();
+    let alone = install(&["cursor"]).env("PATH", "/usr/bin:/bin").succeeds();
+    assert!(alone.contains(&format!("\"command\": \"{}\"", program.display())), "{alone}");
     install(&["vscode", "--yes"]).succeeds();
     install(&["cursor", "--project", "--yes"]).succeeds();
     assert!(sandbox.work().join(".vscode/mcp.json").exists() && sandbox.work().join(".cursor/mcp.json").exists());
