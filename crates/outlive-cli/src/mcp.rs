@@ -46,7 +46,7 @@ pub const NAME: &str = "mcp";
 
 /// How long a call is silent at a time.
 const SILENT: Duration = Duration::from_secs(1);
-/// The most runs that are counted which still run when a session begins.
+/// The most running runs that are counted when a session begins.
 const COUNTED: usize = 100;
 /// The most tasks that are followed to notify clients of their ends. Other clients poll.
 const NOTIFYING: usize = 32;
@@ -55,6 +55,8 @@ const ROWS: usize = 12;
 const LINES: usize = 100;
 /// What an answer says beside the output that it carries, in bytes.
 const AROUND: usize = 400;
+/// How many characters of an unknown name an error repeats.
+const NAMED: usize = 100;
 /// How often a page is asked for in less, until it fits.
 const SMALLER: usize = 4;
 
@@ -233,9 +235,9 @@ impl<D: Desk> Tools<D> {
         }
     }
 
-    /// What a client is sent, with how many runs of earlier sessions still run. Their names are not in it:
-    /// those are words of others.
-    async fn with_earlier_runs(&self, mut info: ServerConfig, context: &RequestContext<RoleServer>) -> ServerConfig {
+    /// What a client is sent, with how many runs there are that still run, whether another session or a person has
+    /// started them. Their names are not in it: those are words of others.
+    async fn with_running(&self, mut info: ServerConfig, context: &RequestContext<RoleServer>) -> ServerConfig {
         let input = json!({ "status": ["running"], "limit": COUNTED });
         let page = match operation("ps") {
             Ok(ps) => self.ask(ps, input, &self.who(context)).await.unwrap_or_default(),
@@ -244,8 +246,9 @@ impl<D: Desk> Tools<D> {
         let running = page["runs"].as_array().map_or(0, Vec::len);
         let count = if page["next"].is_string() { format!("{running} or more") } else { running.to_string() };
         if let (Some(instructions), 1..) = (&mut info.instructions, running) {
-            let runs = if running == 1 { "run from an earlier session is" } else { "runs from earlier sessions are" };
-            instructions.push_str(&format!(" {count} {runs} still running: `ps` lists them."));
+            let runs = if running == 1 { "run is" } else { "runs are" };
+            let sentence = format!(" {count} {runs} running here already, of any session or person: `ps` lists them.");
+            instructions.push_str(&sentence);
         }
         info
     }
@@ -285,11 +288,12 @@ impl<D: Desk> Tools<D> {
     ) -> Result<Value, Failure> {
         let may = self.who(context).may;
         let (tool, asked) = (input.remove("tool"), input.remove("input"));
-        let Some(tool) = tool.filter(|tool| !tool.is_null()) else { return Ok(toolset::index(may)) };
+        let wanted = AnswerOptions::take(&mut input).map_err(|why| Failure::new(Code::Invalid, &why))?;
+        let Some(tool) = tool.filter(|tool| !tool.is_null()) else { return Ok(wanted.fit(toolset::index(may))) };
         let unknown = || Failure::new(Code::NotFound, "there is no such tool; `more` without fields names them all");
         let operation = tool.as_str().and_then(toolset::find).ok_or_else(unknown)?;
         match asked {
-            None | Some(Value::Null) => Ok(toolset::whole(operation)),
+            None | Some(Value::Null) => Ok(wanted.fit(toolset::told(operation, wanted.limit()))),
             Some(Value::Object(input)) => self.answer(operation, input, context).await,
             Some(_) => Err(Failure::new(Code::Invalid, "field `input`: it is an object")),
         }
@@ -302,7 +306,9 @@ fn operation(name: &str) -> Result<&'static Operation, ErrorData> {
 }
 
 fn missing(what: &str) -> ErrorData {
-    ErrorData::invalid_params(format!("there is no `{what}`"), None)
+    let said: String = what.chars().take(NAMED).collect();
+    let more = if said.len() < what.len() { "…" } else { "" };
+    ErrorData::invalid_params(format!("there is no `{said}{more}`"), None)
 }
 
 impl<D: Desk> ServerHandler for Tools<D> {
@@ -332,11 +338,11 @@ impl<D: Desk> ServerHandler for Tools<D> {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let info = self.negotiate_initialize(&request)?;
-        Ok(self.with_earlier_runs(info, &context).await)
+        Ok(self.with_running(info, &context).await)
     }
 
     async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
-        let info = self.with_earlier_runs(self.get_info(), &context).await;
+        let info = self.with_running(self.get_info(), &context).await;
         Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
     }
 
@@ -378,7 +384,10 @@ impl<D: Desk> ServerHandler for Tools<D> {
         // Once, as text: what is structured as well is paid for twice.
         Ok(match answer {
             Ok(answer) => CallToolResult::success(vec![ContentBlock::text(answer.to_string())]),
-            Err(failure) => CallToolResult::error(vec![ContentBlock::text(harmless(failure.body).to_string())]),
+            Err(failure) => {
+                let error = AnswerOptions::default().fit(harmless(failure.body));
+                CallToolResult::error(vec![ContentBlock::text(error.to_string())])
+            }
         }
         .into())
     }

@@ -10,6 +10,8 @@ pub const MOST: usize = 4096;
 /// The field of a call that names what is wanted, and the one that says in how many bytes.
 const FIELDS: &str = "fields";
 const MAX_BYTES: &str = "max_bytes";
+/// The field that no answer is without: a caller that does not learn which run it has started starts it again.
+const ID: &str = "id";
 /// How long texts may be, and then lists, until an answer fits.
 const TEXTS: [usize; 6] = [2048, 1024, 512, 256, 128, 64];
 const LISTS: [usize; 6] = [100, 30, 10, 5, 2, 1];
@@ -101,7 +103,7 @@ impl AnswerOptions {
         let has_runs = pick_runs(&mut answer, wanted, 0);
         if let (Value::Object(fields), Some(wanted), false) = (&mut answer, wanted, has_runs) {
             // That there is no run is an answer, too.
-            fields.retain(|name, _| name == "runs" || wanted.contains(name));
+            fields.retain(|name, _| name == "runs" || name == ID || wanted.contains(name));
         }
         if let Value::Object(fields) = &mut answer {
             // What is the same in every answer.
@@ -113,7 +115,7 @@ impl AnswerOptions {
         answer
     }
 
-    /// An answer in as many bytes as are wanted.
+    /// An answer in as many bytes as are wanted, and its id in any case.
     pub fn fit(&self, answer: Value) -> Value {
         let limit = self.limit();
         let length = length(&answer);
@@ -136,7 +138,11 @@ impl AnswerOptions {
                 return cut;
             }
         }
-        json!({ "cut": format!("the answer is {length} bytes; name `fields` or raise `max_bytes`") })
+        let mut cut = json!({ "cut": format!("the answer is {length} bytes; name `fields` or raise `max_bytes`") });
+        if let (Value::Object(cut), Some(id)) = (&mut cut, answer.get(ID).filter(|id| self::length(id) < TEXTS[5])) {
+            cut.insert(ID.into(), id.clone());
+        }
+        cut
     }
 }
 
@@ -171,7 +177,7 @@ fn pick_runs(value: &mut Value, wanted: Option<&[String]>, depth: usize) -> bool
     match value {
         Value::Object(fields) if is_run(fields) => {
             fields.retain(|name, value| match wanted {
-                Some(wanted) => name == "id" || name == "run_id" || wanted.contains(name),
+                Some(wanted) => name == ID || name == "run_id" || wanted.contains(name),
                 None => SUMMARY.contains(&name.as_str()) && *value != json!([]) && is_telling(name, value),
             });
             if wanted.is_none() && fields.get("error_type") == Some(&"exit".into()) {
@@ -279,6 +285,24 @@ mod tests {
         found["made"] = json!(false);
         assert_eq!(wanted(json!({})).pick(found)["run"]["command"], json!(["true"]), "another caller started it");
         assert_eq!(wanted(json!({ "fields": ["command"] })).pick(answer)["run"]["command"], json!(["true"]));
+    }
+
+    #[test]
+    fn answer_to_a_start_has_its_id_whatever_is_wanted() {
+        let id = "019aa000-0000-7000-8000-000000000001";
+        let mut made = run("a");
+        made["id"] = id.into();
+        let bare = json!({ "id": id, "name": "a", "made": true, "log": "/x".repeat(50), "url": null });
+        let mut watched = bare.clone();
+        (watched["run"], watched["output"]) = (made, "x".repeat(10_000).into());
+        for asked in
+            [json!({ "fields": ["state"] }), json!({ "max_bytes": 40 }), json!({ "fields": [], "max_bytes": 1 })]
+        {
+            for answer in [&bare, &watched] {
+                let wanted = wanted(asked.clone());
+                assert_eq!(wanted.fit(wanted.pick(answer.clone()))["id"], id, "{asked}");
+            }
+        }
     }
 
     #[test]

@@ -9,14 +9,16 @@ use clap::ValueEnum;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use super::answer::length;
 use crate::call::{Effect, Operation};
 use crate::operations::TABLE;
 use crate::operations::bulk::SELECTING;
 
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
-/// The longest text of a field outside the core set.
+/// The longest text of a field outside the core set, and those that `more` tries before.
 const FIELD_TEXT: usize = 30;
+const FIELD_TEXTS: [usize; 7] = [200, 120, 80, 60, 45, FIELD_TEXT, 0];
 /// Fields that the core set explains: other tools only name them.
 const EXPLAINED: [&str; 2] = ["run", "runs"];
 /// The longest text of a tool outside the core set.
@@ -108,7 +110,7 @@ const CORE: &[Core] = &[
     },
     Core {
         name: "wait",
-        text: "Wait until runs have ended; answers with exit codes. Answers after about 25 s with `waiting` if they have \
+        text: "Wait until runs have ended; answers with exit codes. Answers after a while with `waiting` if they have \
                not: call it again. Do not poll with ps.",
         fields: &[
             ("runs", "ids or names"),
@@ -201,9 +203,37 @@ pub fn listed(groups: &[Group], may: Effect) -> Vec<Tool> {
     core.chain([more(may)]).chain(others).collect()
 }
 
-/// A tool with the whole of its schema and help.
-pub fn whole(operation: &Operation) -> Value {
-    json!({ "tool": name(operation), "description": operation.about().1, "input": operation.input() })
+/// A tool with its schema and help: the whole of them, or as much of each text as fits into `limit` bytes.
+pub fn told(operation: &Operation, limit: usize) -> Value {
+    let whole = json!({ "tool": name(operation), "description": operation.about().1, "input": operation.input() });
+    let length = length(&whole);
+    if length <= limit {
+        return whole;
+    }
+    let mut shorter = whole;
+    if let Value::Object(properties) = &mut shorter["input"]["properties"] {
+        properties.values_mut().for_each(|property| lessen(property, usize::MAX));
+    }
+    shorter["cut"] = format!("texts of {length} bytes were cut to fit; raise `max_bytes` for all of them").into();
+    for text in FIELD_TEXTS {
+        if self::length(&shorter) <= limit {
+            break;
+        }
+        shorter["description"] = first_words(&operation.about().0, TOOL_TEXT).into();
+        if let Value::Object(properties) = &mut shorter["input"]["properties"] {
+            properties.values_mut().for_each(|property| lessen(property, text));
+        }
+    }
+    shorter
+}
+
+/// Leaves of a property what `slim` does, and the beginning of its text.
+fn lessen(property: &mut Value, text: usize) {
+    let said = property["description"].as_str().map(|said| first_words(said, text));
+    *property = slim(property.take());
+    if let Some(said) = said.filter(|said| !said.is_empty()) {
+        property["description"] = said.into();
+    }
 }
 
 /// Every tool that a caller has permission for, in one line each.

@@ -36,9 +36,9 @@ const LOOK_SELDOM: Duration = Duration::from_secs(5);
 /// Wait until runs have ended
 ///
 /// The exit status is that of the run, or of the first of several that did not succeed; 1 if a run has none or did
-/// not end in time. If a run will be retried, `wait` keeps waiting for its last attempt. A server answers after 30
-/// seconds at the latest and lists runs that have not ended as `waiting`: ask again for those. What a run that is not
-/// running waits for is printed to stderr, and so is that no worker serves it.
+/// not end in time. If a run will be retried, `wait` keeps waiting for its last attempt. A server answers after 25
+/// seconds (`outlive mcp --patience` changes that) and lists runs that have not ended as `waiting`: ask again for those.
+/// What a run that is not running waits for is printed to stderr, and so is that no worker serves it.
 #[derive(Debug, Default, Args)]
 pub struct Wait {
     /// Runs: ids or unique prefixes, names, @last, @~2, or REPOSITORY:ID

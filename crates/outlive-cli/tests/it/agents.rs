@@ -212,6 +212,38 @@ fn more_describes_every_tool_and_calls_it_if_allowed() {
     assert_eq!(agent.call("more", &json!({ "tool": "nothing" }))["error"]["code"], "not_found");
 }
 
+/// How many bytes the text of an answer or an error has.
+fn bytes_of(agent: &mut Agent, tool: &str, input: &Value) -> usize {
+    let answer = agent.ask("tools/call", json!({ "name": tool, "arguments": input }));
+    let said = answer["result"]["content"][0]["text"].as_str().or(answer["error"]["message"].as_str());
+    said.unwrap_or_else(|| panic!("{answer}")).len()
+}
+
+#[test]
+fn t3_02_no_tool_is_told_of_and_no_error_said_in_more_than_4_kb() {
+    let sandbox = Sandbox::new();
+    let mut agent = Agent::start(&sandbox, &["--allow", "destroy", "--tools", "all"]);
+    assert!(bytes_of(&mut agent, "more", &json!({})) <= 4096);
+    let names = agent.call("more", &json!({}));
+    assert!(names.as_object().unwrap().len() > 50, "{names}");
+    let long = "x".repeat(100_000);
+    for tool in names.as_object().unwrap().keys() {
+        let told = agent.call("more", &json!({ "tool": tool }));
+        let bytes = bytes_of(&mut agent, "more", &json!({ "tool": tool }));
+        assert!(bytes <= 4096 && told["input"]["properties"].is_object(), "{tool}: {bytes} bytes: {told}");
+        for wrong in [json!({ "no_such_field": long }), json!({ &*long: 1 }), json!({ "run": long, "runs": [long] })] {
+            let bytes = bytes_of(&mut agent, tool, &wrong);
+            assert!(bytes <= 4096, "{tool}: an error of {bytes} bytes");
+        }
+    }
+    assert!(bytes_of(&mut agent, &long, &json!({})) <= 4096);
+    let whole = agent.call("more", &json!({ "tool": "queue_add", "max_bytes": 20_000 }));
+    let cut = agent.call("more", &json!({ "tool": "queue_add" }));
+    assert!(cut["cut"].is_string() && whole["cut"].is_null());
+    let fields = |told: &Value| told["input"]["properties"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&whole), fields(&cut), "a field is not named");
+}
+
 #[test]
 fn output_tool_answers_the_end_as_plain_text_and_searches() {
     let sandbox = Sandbox::new();

@@ -144,6 +144,23 @@ fn t3_01_queued_command_gets_a_worker_on_request() {
 }
 
 #[test]
+fn run_answers_with_its_id_whatever_fields_and_bytes_are_wanted() {
+    let sandbox = Sandbox::new();
+    let wanted = [json!({ "fields": ["state"] }), json!({ "max_bytes": 40 })];
+    for (place, said) in wanted.iter().enumerate() {
+        let mut input = json!({ "argv": ["sleep", "300"], "name": "job" });
+        input.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+        let begun = Agent::start(&sandbox, EXECUTE).call("run", &input);
+        sandbox.outlive(["cancel", begun["id"].as_str().unwrap_or_else(|| panic!("{begun}")), "--wait"]).succeeds();
+        let mut knows_tasks = Agent::with_tasks(&sandbox, EXECUTE);
+        let begun = knows_tasks.ask("tools/call", json!({ "name": "run", "arguments": input }));
+        let id = begun["result"]["taskId"].as_str().unwrap_or_else(|| panic!("{begun}"));
+        sandbox.outlive(["cancel", id, "--wait"]).succeeds();
+        assert_eq!(sandbox.runs().len(), 2 * (place + 1));
+    }
+}
+
+#[test]
 fn watched_run_answers_with_its_end_and_first_output() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);
