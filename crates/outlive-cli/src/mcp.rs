@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use outlive::error::{Code, Error};
+use outlive::filter::Filter;
+use outlive::registry::Registry;
 use outlive::time::{parse_duration, show_duration};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
@@ -40,6 +42,7 @@ use crate::call::calls::{Calls, TIMEOUT, Who};
 use crate::call::progress::{CallProgress, given_up};
 use crate::call::{Context, Effect, Failure, Operation, fail};
 use crate::operations::TABLE;
+use crate::ui::{plain, talk};
 
 /// The verb.
 pub const NAME: &str = "mcp";
@@ -89,7 +92,7 @@ pub fn command() -> Command {
 /// Speaks MCP until the client closes the connection.
 pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
     let spoken = Mcp::from_arg_matches(matches).map_err(|error| Error::Invalid(error.to_string())).and_then(|mcp| {
-        let calls = Calls::on(context, |_| ())?.with_timeout(mcp.patience.unwrap_or(TIMEOUT)).of_session();
+        let calls = Calls::on(context, end_unleashed)?.with_timeout(mcp.patience.unwrap_or(TIMEOUT)).of_session();
         let failed = |why: &dyn std::fmt::Display| Error::Invalid(format!("MCP cannot be spoken here: {why}"));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| failed(&error))?;
@@ -105,6 +108,14 @@ pub fn run(matches: &ArgMatches, context: &Context, json: bool) -> u8 {
         spoken
     });
     spoken.map_or_else(|error| fail(&error, json), |()| 0)
+}
+
+/// Ends runs of sessions that are over, where their owners were killed as well. What cannot be done now is done by the
+/// next that looks.
+fn end_unleashed(registry: &Registry) {
+    if let Err(error) = pollster::block_on(registry.end_unleashed(Filter::default())) {
+        talk(&format!("outlive: runs of earlier sessions could not be ended: {}\n", plain(&error.to_string())));
+    }
 }
 
 /// Whatever has calls answered.

@@ -179,7 +179,7 @@ impl From<ReportInput> for Report {
     fn from(input: ReportInput) -> Self {
         let ReportInput { progress, checkpoint, artifact, manifest_ref } = input;
         let checkpoint = checkpoint.map(|[checkpoint]| checkpoint);
-        Self { progress, checkpoint, artifact, manifest_ref, ready: false }
+        Self { progress, checkpoint, artifact, manifest_ref, ..Self::default() }
     }
 }
 

@@ -24,6 +24,7 @@ mod replay;
 mod succession;
 mod usage;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,10 @@ pub struct Report {
     pub manifest_ref: Option<String>,
     /// The attempt is ready, as its spec says when it is.
     pub ready: bool,
+    /// The process that the attempt ends with.
+    pub leash: Option<Box<Identity>>,
+    /// The ports that the attempt was leased, by name; none where they are those of its spec.
+    pub ports: BTreeMap<String, u16>,
 }
 
 /// Everything that can be done to a run.
@@ -428,7 +433,10 @@ impl ActionContext<'_> {
         check_report_fence(self.run, held, fence)?;
         let progressed_at = if report.progress.is_some() { self.now } else { held.progressed_at };
         let ready_at = held.ready_at.or(report.ready.then_some(self.now));
-        let mut next = self.in_state(State::Running(Running { progressed_at, ready_at, ..held.clone() }));
+        let leash = report.leash.clone().or_else(|| held.leash.clone());
+        let ports = if report.ports.is_empty() { &held.ports } else { &report.ports }.clone();
+        let running = Running { progressed_at, ready_at, leash, ports, ..held.clone() };
+        let mut next = self.in_state(State::Running(running));
         take_report(&mut next.run, report)?;
         Ok(next)
     }
@@ -600,7 +608,7 @@ pub fn enqueued(run: &Run, by: &Actor) -> Event {
 }
 
 fn running(owner: &Owner, started_at: Timestamp, now: Timestamp) -> State {
-    State::Running(Running { owner: owner.clone(), started_at, progressed_at: now, started_by: None, ready_at: None })
+    State::Running(Running::begun(owner.clone(), started_at, now))
 }
 
 /// Waiting for another attempt.

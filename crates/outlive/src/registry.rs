@@ -38,6 +38,7 @@ mod status;
 mod steps;
 mod summary;
 mod trust;
+mod unleash;
 mod wait;
 mod worker_session;
 

@@ -25,6 +25,7 @@ use super::recording::Recording;
 use super::signals::Signals;
 use super::streams::{Copying, Way};
 use super::usage::Meter;
+use super::watches::{Leash, Watches};
 use super::{hooks, keep_log, leave_log, prepare, recorded_badly, refuse, remark};
 use crate::call::{Context, Effect, SCHEMA};
 use crate::lookup::located::{RegistryRef, locate_one};
@@ -99,6 +100,7 @@ fn supervise(
     let run = handle.run();
     let stops: Arc<Mutex<_>> = Arc::default();
     let rung = bell(&handle, &stops);
+    let watches = Watches::begin_or_stop(registry, &run, Leash::of(&run), rung.as_ref());
     let recording = record(registry, &handle, policy);
     let copying = Copying::start([Way::Own; 3], &recording).and_then(|(mut copying, _)| {
         let growth = Growth::new()?;
@@ -118,11 +120,12 @@ fn supervise(
         let mut meter = Meter::begin(registry, &handle);
         let (command, signals) = (command.as_ref(), &mut signals);
         let meter = Some((&mut meter, &handle));
-        let mut following = Following { registry, tree, command, signals, stops, rung, meter };
+        let watches = &watches;
+        let mut following = Following { registry, tree, command, signals, stops, rung, watches, meter };
         if !is_collected {
             following.wait(&mut asked);
         }
-        if (command.is_some() || is_collected) && asked.stop.is_none() {
+        if (command.is_some() || is_collected) && asked.stop.is_none() && asked.own.is_none() {
             match run.spec.policy.tree {
                 TreePolicy::Keep => {}
                 TreePolicy::End => following.tree.end(child::GRACE),

@@ -43,7 +43,7 @@ use crate::exec::descriptors::STANDARD;
 /// How long a command that was asked to stop may take before it is killed.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// How long a command may take whose owner stops it by itself.
-const OWN_GRACE: Duration = Duration::from_millis(400);
+pub(super) const OWN_GRACE: Duration = Duration::from_millis(400);
 /// A command that ends within this time is never beaten for: its lease has long not run out.
 const BRIEF: Duration = Duration::from_millis(20);
 /// How often to look for what nothing tells us of: that a shell has put us into the foreground, that the command has
@@ -198,7 +198,7 @@ impl Child {
     ) -> Ended {
         let stops: Arc<Mutex<Vec<Stop>>> = Arc::default();
         let rung = bell(handle, &stops);
-        let watches = Watches::begin(registry, &handle.run(), leash, rung.as_ref());
+        let watches = Watches::begin_or_stop(registry, &handle.run(), leash, rung.as_ref());
         let now = || registry.clock().awake();
         let mut asked = Asked::default();
         let mut kill_at: Option<Duration> = None;
@@ -268,7 +268,8 @@ impl Child {
             let left = kill_at.map_or(GRACE, |at| at.saturating_sub(now()));
             tree::end(registry, &handle.run(), left);
         } else {
-            tree::see_off(registry, &handle.run(), signals, (&stops, rung.as_ref()), &mut asked, (&mut meter, handle));
+            let rung = (&*stops, rung.as_ref(), &watches);
+            tree::see_off(registry, &handle.run(), signals, rung, &mut asked, (&mut meter, handle));
         }
         meter.end(handle, containment.usage());
         containment.leave();
@@ -475,6 +476,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
         let (end, code, why) = match own {
             OwnStop::NotReady(why) => (failed("not_ready", why.clone()), Code::Refused, why),
             OwnStop::Unleashed(why) => (interrupted(None, why.clone()), Code::Unavailable, why),
+            OwnStop::Unwatched(why) => (failed("unwatched", why.clone()), Code::Unavailable, why),
         };
         return Ended { end: Some(end), exit, talk: Some((code, why.clone())), unread: None };
     }
@@ -513,7 +515,7 @@ impl Ended {
             // What it was asked for is known; of its status nothing is claimed.
             let (error_type, message) = match (&asked.stop, &ended.end) {
                 (Some(Stop::TimedOut), _) => ("timeout", "it ran for longer than its timeout"),
-                (None, Some(OwnerEnd::Finished(_))) => {
+                (None, Some(OwnerEnd::Finished(_))) if asked.own.is_none() => {
                     ("exit_unknown", "its exit status could not be had, because its owner had died")
                 }
                 _ => return ended,

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use nix::libc;
 use outlive::host::{HeldCommand, Member, Tree};
+use outlive::lifecycle::Report;
 use outlive::ownership::Stop;
 use outlive::ownership::handle::RunHandle;
 use outlive::registry::Registry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::child::{Asked, grace};
+use super::child::{Asked, OWN_GRACE, grace};
 use super::signals::{self, Signals};
 use super::tree;
 use super::usage::Meter;
+use super::watches::{Watches, Word};
 
 /// How often to look again for those that nothing tells us of: processes that we may not look into.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +38,8 @@ pub struct Following<'a> {
     /// Why the run is to stop, and what is rung when it is.
     pub stops: &'a Mutex<Vec<Stop>>,
     pub rung: Option<&'a OwnedFd>,
+    /// What else their owner waits for.
+    pub watches: &'a Watches,
     /// What samples them, and for whom.
     pub meter: Option<(&'a mut Meter, &'a RunHandle)>,
 }
@@ -62,10 +66,16 @@ impl Following<'_> {
             if let Some(stop) = self.stops.lock().unwrap_or_else(PoisonError::into_inner).pop() {
                 kill_at.get_or_insert(self.now() + grace(&stop));
                 asked.stop.get_or_insert(stop);
-                for member in self.tree.members() {
-                    let _ = member.signal(Signal::TERM);
-                    // One that is stopped could not even die of it.
-                    let _ = member.signal(Signal::CONT);
+                self.ask_to_end();
+            }
+            for word in self.watches.take() {
+                match word {
+                    Word::Ready => self.note_ready(),
+                    Word::Stop(stop) => {
+                        kill_at.get_or_insert(self.now() + OWN_GRACE);
+                        asked.own.get_or_insert(stop);
+                        self.ask_to_end();
+                    }
                 }
             }
             if kill_at.is_some_and(|at| self.now() >= at) {
@@ -74,8 +84,24 @@ impl Following<'_> {
                 kill_at = Some(self.now() + LOOK_EVERY);
             }
         }
-        if let Some(stop) = &asked.stop {
-            self.tree.end(kill_at.map_or_else(|| grace(stop), |at| at.saturating_sub(self.now())));
+        let limit = asked.stop.as_ref().map(grace).or(asked.own.as_ref().map(|_| OWN_GRACE));
+        if let Some(limit) = limit {
+            self.tree.end(kill_at.map_or(limit, |at| at.saturating_sub(self.now())));
+        }
+    }
+
+    fn ask_to_end(&self) {
+        for member in self.tree.members() {
+            let _ = member.signal(Signal::TERM);
+            // One that is stopped could not even die of it.
+            let _ = member.signal(Signal::CONT);
+        }
+    }
+
+    fn note_ready(&self) {
+        if let Some((_, handle)) = &self.meter {
+            // A viewer that cannot be notified now learns it from the end of the run.
+            drop(pollster::block_on(handle.report(Report { ready: true, ..Report::default() })));
         }
     }
 

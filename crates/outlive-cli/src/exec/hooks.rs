@@ -112,7 +112,8 @@ pub fn tell_end(registry: &Registry, run: RunId) {
 /// could not be recorded has not died without one: it is recorded first.
 pub async fn reap(registry: &Registry, reaper: &mut Reaper, filter: Filter) -> Result<Reaped, Error> {
     registry.deliver_spooled().await?;
-    let reaped = reaper.pass_over(registry, filter).await?;
+    let mut reaped = reaper.pass_over(registry, filter).await?;
+    registry.end_unleashed_of(&mut reaped).await?;
     tell_reaped(registry, &reaped);
     Ok(reaped)
 }

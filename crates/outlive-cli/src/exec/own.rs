@@ -15,12 +15,13 @@ use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::registry::{CancelOptions, Registry, ResumeOptions};
 use outlive::run::{EnvMode, Exit, Run, Spec, State, StateName};
 use outlive::time::{Timestamp, show_duration};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::child::{self, Child, Ended};
+use super::descriptors::wait_for;
 use super::detach::Report;
 use super::flags::seen;
 use super::memory::Shield;
+use super::ports::Leases;
 use super::signals::Signals;
 use super::spawn::Environment;
 use super::start::Begun;
@@ -125,6 +126,23 @@ impl Job {
         self.listed.iter().fold(base, |environment, (name, value)| environment.with(name, Some(value.clone())))
     }
 
+    /// Leases the ports again that a run was leased which was made earlier, or free ones in their place, and has the
+    /// command told of them. The owner of a run that it has made holds them already. Puts on record what the attempt has
+    /// beside its spec.
+    fn lease_ports(&mut self, handle: &RunHandle) -> Result<Leases, Error> {
+        let run = handle.run();
+        let command = run.spec.command.as_ref().filter(|_| self.made_earlier);
+        let leases = command.map(Leases::again).transpose()?.unwrap_or_default();
+        self.listed.extend(leases.variables());
+        let leash = self.leash.as_ref().map(|leash| Box::new(leash.identity().clone()));
+        let ports = Some(leases.by_name()).filter(|ports| *ports != run.ports()).unwrap_or_default();
+        if leash.is_some() || !ports.is_empty() {
+            // A registry that cannot be written now does not keep the command from starting.
+            let _ = pollster::block_on(handle.report(outlive::Report { leash, ports, ..outlive::Report::default() }));
+        }
+        Ok(leases)
+    }
+
     /// Whether the run has a variable of this name of its own.
     pub fn lists(&self, name: &str) -> bool {
         self.listed.contains_key(name)
@@ -187,19 +205,19 @@ impl Owning<'_> {
     pub fn see_through(
         &mut self,
         mut handle: RunHandle,
-        job: Job,
+        mut job: Job,
         mut report: Option<Report>,
         record: &mut RecordEnd<'_>,
     ) -> Exit {
         loop {
             let (id, run) = (handle.id(), handle.run());
             let (spec, attempt) = (run.spec, run.attempt);
-            let exit = self.attempt(handle, &job, report.take(), record);
+            let exit = self.attempt(handle, &mut job, report.take(), record);
             if self.stays && spec.policy.retry.on_failure && self.pending(id).is_some() {
                 // Its next attempt is claimed like any other run, and there may be others to do until it is due.
                 return exit;
             }
-            match self.again(id, &spec) {
+            match self.again(id, &spec, job.leash.as_ref()) {
                 Some(next) => handle = next,
                 None => {
                     let notified = job.notify.as_ref().filter(|_| !self.has_later_attempt(id, attempt));
@@ -217,11 +235,13 @@ impl Owning<'_> {
     fn attempt(
         &mut self,
         handle: RunHandle,
-        job: &Job,
+        job: &mut Job,
         mut report: Option<Report>,
         record: &mut RecordEnd<'_>,
     ) -> Exit {
         let (registry, spec) = (self.registry, handle.run().spec);
+        let leases = job.lease_ports(&handle).map_err(std::io::Error::other);
+        let job = &*job;
         let recording = match spec.no_log || self.policy.cap == 0 {
             true => keep_no_log(registry, &handle),
             false => keep_log(registry, &handle, self.policy),
@@ -229,18 +249,20 @@ impl Owning<'_> {
         if let Some(note) = job.foreign_environment(registry, &handle.run()) {
             recording.write(Stream::Err, format!("outlive: {note}\n").as_bytes());
         }
-        let entered = job.enter_directory().and_then(|()| ready::check_free(&handle.run()));
+        // They are held until the attempt has ended.
+        let entered = leases.and_then(|leases| job.enter_directory().map(|()| leases));
+        let entered = entered.and_then(|leases| ready::check_free(&handle.run()).map(|()| leases));
         if self.detached && self.growth.is_none() {
             // Without it they are noted when they have ended.
             self.growth = Growth::new().ok();
         }
         let growth = self.growth.as_ref();
         let start = || Child::start(registry, &handle, job, self.detached, recording.clone(), growth, &self.signals);
-        let started = entered.and_then(|()| start());
+        let started = entered.and_then(|leases| Ok((start()?, leases)));
         // While the command gets going. Nothing is killed for memory before it has taken any.
         let killed = memory::kills();
         let mut ended = match started {
-            Ok(child) => {
+            Ok((child, _leases)) => {
                 if let Some(report) = report.take() {
                     report.started(&Begun::of(registry, &handle.run(), true));
                 }
@@ -293,8 +315,12 @@ impl Owning<'_> {
     }
 
     /// Waits for the time of the next attempt, where there is to be one, and claims it. A worker of the registry
-    /// would claim it otherwise; the process that is here already goes first.
-    fn again(&mut self, id: RunId, spec: &Spec) -> Option<RunHandle> {
+    /// would claim it otherwise; the process that is here already goes first. No attempt follows the end of the leash.
+    fn again(&mut self, id: RunId, spec: &Spec, leash: Option<&Leash>) -> Option<RunHandle> {
+        if let Some(leash) = leash.filter(|leash| leash.has_ended()) {
+            self.end_unleashed(id, leash);
+            return None;
+        }
         if !spec.policy.retry.on_failure {
             return None;
         }
@@ -316,8 +342,12 @@ impl Owning<'_> {
                 }
             }
             let pause = if left.is_zero() { LOOK_EVERY } else { left.min(LOOK_EVERY) };
-            if let Some(signal) = self.wait(pause) {
+            if let Some(signal) = self.wait(pause, leash) {
                 self.leave(id, signal);
+                return None;
+            }
+            if let Some(leash) = leash.filter(|leash| leash.has_ended()) {
+                self.end_unleashed(id, leash);
                 return None;
             }
             self.pending(id)?;
@@ -341,12 +371,25 @@ impl Owning<'_> {
         }
     }
 
-    /// Waits, and answers with the signal that asks this process to end, if one arrives.
-    fn wait(&mut self, limit: Duration) -> Option<i32> {
-        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit));
+    /// Waits until the leash ends at the latest, and answers with the signal that asks this process to end, if one
+    /// arrives.
+    fn wait(&mut self, limit: Duration, leash: Option<&Leash>) -> Option<i32> {
+        match leash.and_then(Leash::process) {
+            Some(process) => wait_for(&[&self.signals, process], limit),
+            None => wait_for(&[&self.signals], limit),
+        }
         let asks = |signal: &i32| [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(signal);
         std::iter::from_fn(|| self.signals.next()).map(|arrived| arrived.signal).find(asks)
+    }
+
+    /// Cancels a run that waits for another attempt, and whose leash has ended.
+    fn end_unleashed(&self, id: RunId, leash: &Leash) {
+        if self.pending(id).is_none() {
+            return;
+        }
+        let how = CancelOptions { reason: Some(leash.why()), ..CancelOptions::default() };
+        let cancelled = pollster::block_on(self.registry.cancel_and_end(id, &how)).map(drop);
+        remark([cancelled.err().map(|error| (error.code(), error.to_string()))], self.json);
     }
 
     /// A person who stops this process from a keyboard wants no further attempt. Any other signal only wants it to end:

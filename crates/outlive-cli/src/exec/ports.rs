@@ -3,13 +3,13 @@
 //! A lease is a locked file in the home, which the kernel frees with its owner. A port that any process listens at is
 //! never leased, so a server that outlives its owner keeps its port too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
 
 use outlive::error::Error;
-use outlive::run::{FIRST_PORT, PORT_PREFIX};
+use outlive::run::{Command, FIRST_PORT, PORT_PREFIX};
 use sha2::{Digest, Sha256};
 
 /// The ports that are leased: above those of services, below those of connections.
@@ -28,8 +28,28 @@ pub struct Leases {
 impl Leases {
     /// A free port for each name. The same name in the same directory gets the same port where that is free.
     pub fn take(names: &[String]) -> Result<Self, Error> {
+        let mut known = BTreeSet::new();
+        for name in names {
+            check(name)?;
+            if !known.insert(name.to_ascii_lowercase()) {
+                return Err(Error::Invalid(format!("`--port {name}` is given twice")));
+            }
+        }
+        Self::lease(names.iter().map(|name| (name.clone(), None)).collect())
+    }
+
+    /// The ports that a run was leased before, as far as they are free, and free ones in place of the others.
+    pub fn again(command: &Command) -> Result<Self, Error> {
+        let first = command.first_port();
+        let mut wanted: Vec<_> = command.ports().into_iter().map(|(name, port)| (name, Some(port))).collect();
+        wanted.sort_by_key(|(name, _)| first.as_ref() != Some(name));
+        Self::lease(wanted)
+    }
+
+    /// A free port for each name, the one that goes with it if that is free.
+    fn lease(wanted: Vec<(String, Option<u16>)>) -> Result<Self, Error> {
         let mut leases = Self::default();
-        if names.is_empty() {
+        if wanted.is_empty() {
             return Ok(leases);
         }
         let home = outlive::host::home::home()
@@ -38,30 +58,32 @@ impl Leases {
         outlive::registry::make_home(&home)?;
         let failed = |error: std::io::Error| Error::Invalid(format!("no port can be leased: {error}"));
         std::fs::create_dir_all(&dir).map_err(failed)?;
-        for name in names {
-            check(name)?;
-            if leases.ports.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
-                return Err(Error::Invalid(format!("`--port {name}` is given twice")));
-            }
+        for (name, port) in wanted {
             let none = || Error::Invalid("no port is free".into());
-            let (port, lock) = candidates(name).find_map(|port| lease(&dir, port)).ok_or_else(none)?;
-            leases.ports.push((name.clone(), port));
+            let found = port.into_iter().chain(candidates(&name)).find_map(|port| lease(&dir, port));
+            let (port, lock) = found.ok_or_else(none)?;
+            leases.ports.push((name, port));
             leases.locks.push(lock);
         }
         Ok(leases)
     }
 
-    /// The first of them.
-    pub fn first(&self) -> Option<u16> {
-        self.ports.first().map(|(_, port)| *port)
+    /// The ports by name.
+    pub fn by_name(&self) -> BTreeMap<String, u16> {
+        self.ports.iter().cloned().collect()
     }
 
     /// The variables that tell of them.
     pub fn variables(&self) -> BTreeMap<String, String> {
-        let named = |(name, port): &(String, u16)| (variable(name), port.to_string());
-        let first = self.first().map(|port| (FIRST_PORT.to_owned(), port.to_string()));
-        self.ports.iter().map(named).chain(first).collect()
+        variables(self.ports.first().map(|(name, _)| name.as_str()), &self.by_name())
     }
+}
+
+/// The variables that tell of ports, the one of this name being the first.
+pub fn variables(first: Option<&str>, ports: &BTreeMap<String, u16>) -> BTreeMap<String, String> {
+    let named = ports.iter().map(|(name, port)| (variable(name), port.to_string()));
+    let first = first.and_then(|first| Some((FIRST_PORT.to_owned(), ports.get(first)?.to_string())));
+    named.chain(first).collect()
 }
 
 fn variable(name: &str) -> String {

@@ -18,12 +18,13 @@ use outlive::error::Error;
 use outlive::host::{REGISTRY_ID_VARIABLE, RUN_VARIABLE};
 use outlive::redact::Redactor;
 use outlive::registry::{LogDirectory, Registry};
-use outlive::run::{Readiness, ReadyCheck, Run};
+use outlive::run::{Command, Readiness, ReadyCheck, Run};
 use outlive::time::{Clock, SystemClock, parse_duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::line_search::{LineSearch, expression};
+use super::ports::variables;
 
 /// How long a run may take to become ready where nothing is said.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -128,10 +129,11 @@ pub struct Checking {
 impl Checking {
     /// The checks of an attempt that begins, where its spec names any.
     pub fn of(run: &Run, registry: &Registry) -> Option<Self> {
-        let readiness = run.spec.ready.clone()?;
+        let readiness = readiness_of(run)?;
         let command = run.spec.command.as_ref();
         let cwd = command.map(|command| PathBuf::from(command.cwd.to_os())).filter(|cwd| cwd.is_dir());
         let mut variables = command.map(|command| command.env.clone()).unwrap_or_default();
+        variables.extend(variables_of(run));
         // Where the owner is killed during a look, the command that looks is found as a process of the run.
         variables.insert(RUN_VARIABLE.into(), run.id.to_string());
         variables.insert(REGISTRY_ID_VARIABLE.into(), registry.id().unwrap_or_default());
@@ -209,6 +211,32 @@ impl Checking {
     }
 }
 
+/// The readiness of an attempt: that of its spec, with the ports that the attempt was leased.
+fn readiness_of(run: &Run) -> Option<Readiness> {
+    let mut readiness = run.spec.ready.clone()?;
+    let (was, is) = (run.spec.command.as_ref().map(Command::ports).unwrap_or_default(), run.ports());
+    let moved = |port: u16| was.iter().find(|(_, was)| **was == port).and_then(|(name, _)| is.get(name)).copied();
+    for check in &mut readiness.checks {
+        match check {
+            ReadyCheck::Tcp(port) => *port = moved(*port).unwrap_or(*port),
+            ReadyCheck::Http(url) => {
+                let port = address(url).ok().and_then(|(host, _)| host.rsplit_once(':')?.1.parse().ok());
+                if let Some((port, is)) = port.and_then(|port| Some((port, moved(port)?))) {
+                    *url = url.replacen(&format!(":{port}"), &format!(":{is}"), 1);
+                }
+            }
+            ReadyCheck::Output(_) | ReadyCheck::Command(_) => {}
+        }
+    }
+    Some(readiness)
+}
+
+/// The variables that tell of the ports that an attempt was leased.
+fn variables_of(run: &Run) -> BTreeMap<String, String> {
+    let first = run.spec.command.as_ref().and_then(Command::first_port);
+    variables(first.as_deref(), &run.ports())
+}
+
 /// Whether the result of checks is still wanted. The command of a look in progress ends with the wish.
 #[derive(Debug, Default)]
 pub struct Over {
@@ -266,7 +294,7 @@ pub fn check_free(run: &Run) -> std::io::Result<()> {
         ReadyCheck::Http(url) => answers(url, until).unwrap_or(false).then(|| format!("`{url}`")),
         ReadyCheck::Output(_) | ReadyCheck::Command(_) => None,
     };
-    match run.spec.ready.iter().flat_map(|readiness| &readiness.checks).find_map(taken) {
+    match readiness_of(run).iter().flat_map(|readiness| &readiness.checks).find_map(taken) {
         Some(what) => {
             Err(std::io::Error::other(format!("another process serves {what} already; `--port` leases a free port")))
         }

@@ -9,7 +9,7 @@ use outlive::error::Error;
 use outlive::id::RunId;
 use outlive::logs::Stream;
 use outlive::registry::Registry;
-use outlive::run::{Command, Hold, Run};
+use outlive::run::{Hold, Run};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,11 +81,9 @@ pub struct Begun {
 impl Begun {
     /// What is said of a run.
     pub fn of(registry: &Registry, run: &Run, made: bool) -> Self {
-        let command = run.spec.command.as_ref();
         let file = format!("{:04}.{}", run.attempt, Stream::Out.as_str());
         let log = registry.logs().map(|logs| logs.path(run.id).join(file)).filter(|path| path.is_file());
-        let (ports, url) = (command.map(Command::ports).unwrap_or_default(), command.and_then(Command::url));
-        Self { id: run.id, name: run.spec.name.clone(), made, log, ports, url }
+        Self { id: run.id, name: run.spec.name.clone(), made, log, ports: run.ports(), url: run.url() }
     }
 }
 

@@ -23,6 +23,7 @@ use super::shim::SHIM;
 use super::signals::Signals;
 use super::spawn::handed;
 use super::usage::Meter;
+use super::watches::Watches;
 
 /// Where the lock that the command's processes inherit is put, out of the way of programs that number their own files.
 const LOCK_FROM: i32 = 200;
@@ -95,7 +96,7 @@ pub fn see_off(
     registry: &Registry,
     run: &Run,
     signals: &mut Signals,
-    (stops, rung): (&Mutex<Vec<Stop>>, Option<&OwnedFd>),
+    (stops, rung, watches): (&Mutex<Vec<Stop>>, Option<&OwnedFd>, &Watches),
     asked: &mut Asked,
     meter: (&mut Meter, &RunHandle),
 ) {
@@ -107,7 +108,8 @@ pub fn see_off(
     let Some(tree) = of(registry, run).filter(|tree| collect_orphans(&shims()) || tree.is_held()) else { return };
     match policy {
         TreePolicy::Wait => {
-            Following { registry, tree, command: None, signals, stops, rung, meter: Some(meter) }.wait(asked)
+            let meter = Some(meter);
+            Following { registry, tree, command: None, signals, stops, rung, watches, meter }.wait(asked);
         }
         _ => tree.end(GRACE),
     }

@@ -300,6 +300,7 @@ impl fmt::Display for Shown {
         line("started", run.started_at.map(moment))?;
         line("ready", run.ready_at.map(moment).or_else(|| run.ready.map(|_| "not yet".into())))?;
         line("url", run.url.clone())?;
+        line("leash", run.leash.as_ref().map(|leash| format!("pid {}", leash.pid)))?;
         let asked_by = run.cancel_requested_by.as_deref().map(plain).unwrap_or_default();
         line("cancel", run.cancel_requested_at.map(|at| format!("requested {} by {asked_by}", moment(at))))?;
         line("ended", run.ended_at.map(moment))?;

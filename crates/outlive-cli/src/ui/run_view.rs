@@ -1,5 +1,7 @@
 //! A run as every surface shows it: flat, with a fixed set of fields.
 
+mod leash;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,11 +13,12 @@ use outlive::registry::Registry;
 use std::os::unix::ffi::OsStrExt;
 
 use outlive::lifecycle::{Operation, can, resumes_unnamed};
-use outlive::run::{Actor, Arg, Command, End, Exit, Hold, Key, Owner, State, StateName};
+use outlive::run::{Actor, Arg, End, Exit, Hold, Key, Owner, State, StateName};
 use outlive::time::{Clock, SystemClock, Timestamp, show_duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use self::leash::LeashView;
 use crate::ui::table::Colour;
 use crate::ui::typed::called;
 use crate::ui::{plain, quote};
@@ -98,6 +101,8 @@ pub struct RunView {
     pub ports: BTreeMap<String, u16>,
     /// Where the first of them is reached.
     pub url: Option<String>,
+    /// The process that its attempt ends with.
+    pub leash: Option<LeashView>,
     pub reaps: u32,
     pub failures: u32,
     pub archived: bool,
@@ -293,8 +298,9 @@ impl RunView {
             processes: usage.filter(|_| owner.is_some()).map(|usage| usage.processes),
             ready: spec.ready.as_ref().filter(|_| seen.state == StateName::Running).map(|_| ready_at.is_some()),
             ready_at,
-            ports: spec.command.as_ref().map(Command::ports).unwrap_or_default(),
-            url: spec.command.as_ref().and_then(Command::url),
+            ports: run.ports(),
+            url: run.url(),
+            leash: run.leash().map(LeashView::of),
             reaps: run.reaps,
             failures: run.failures,
             archived: run.archived.is_some(),

@@ -38,6 +38,7 @@ mod history_export;
 mod importing;
 mod inside;
 mod layouts;
+mod leashing;
 mod lent;
 mod listing;
 mod logs;

@@ -1,23 +1,21 @@
 //! Commands that agents start: what is answered, what is refused, and what is left when something dies.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
 
-use outlive::time::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::sandbox::{Ends, Sandbox, signal_pid, until};
 use super::served::{Agent, Served};
 use super::serving::token_of;
 
-const EXECUTE: &[&str] = &["--allow", "execute"];
+pub(crate) const EXECUTE: &[&str] = &["--allow", "execute"];
 
 /// A server that is ready once it listens at the port that it was leased.
 const SERVER: &str = "import http.server, os
 http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), http.server.SimpleHTTPRequestHandler).serve_forever()";
 
 /// The processes whose command line has a word.
-fn bearers(mark: &str) -> Vec<u32> {
+pub(crate) fn bearers(mark: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
@@ -161,6 +159,62 @@ fn run_answers_with_its_id_whatever_fields_and_bytes_are_wanted() {
 }
 
 #[test]
+fn resumed_run_gets_a_port_that_no_other_run_has() {
+    let sandbox = Sandbox::new();
+    let start = |name: &str| {
+        let ready = "http://127.0.0.1:$PORT/";
+        let words =
+            ["run", "-d", "--name", name, "--port", "web", "--ready-http", ready, "--", "python3", "-c", SERVER];
+        sandbox.outlive(words).succeeds();
+        sandbox.outlive(["wait", "--ready", name]).succeeds();
+        sandbox.show(name)["url"].as_str().unwrap().to_owned()
+    };
+    let is_served =
+        |url: &str| std::net::TcpStream::connect(url.trim_start_matches("http://").trim_end_matches('/')).is_ok();
+    let was = start("first");
+    let interrupt = |name: &str| {
+        signal_pid(u32::try_from(sandbox.show(name)["owner_pid"].as_u64().unwrap()).unwrap(), "TERM");
+        sandbox.wait_for_state(name, "interrupted");
+    };
+    interrupt("first");
+    assert_eq!(start("second"), was, "the same name in the same directory");
+    sandbox.outlive(["resume", "first"]).succeeds();
+    sandbox.outlive(["wait", "--ready", "first"]).succeeds();
+    let (first, second) = (sandbox.show("first"), sandbox.show("second"));
+    let (is, theirs) = (first["url"].as_str().unwrap(), second["url"].as_str().unwrap());
+    assert_ne!(is, theirs);
+    assert!(is_served(is) && is_served(theirs), "{is} {theirs}");
+    assert!(is.contains(&first["ports"]["web"].to_string()), "{first}");
+    interrupt("first");
+    sandbox.outlive(["cancel", "second", "--wait"]).succeeds();
+    sandbox.outlive(["resume", "first"]).succeeds();
+    sandbox.outlive(["wait", "--ready", "first"]).succeeds();
+    assert_eq!(sandbox.show("first")["url"], *was, "its own port is free again");
+    sandbox.outlive(["cancel", "first", "--wait"]).succeeds();
+}
+
+#[test]
+fn adopted_run_becomes_ready_or_fails_in_time() {
+    let sandbox = Sandbox::impatient();
+    let start = |name: &str, within: &str, check: &str| {
+        let flags = ["run", "-d", "--name", name, "--ready-within", within, "--ready-command", check];
+        sandbox.outlive(flags.iter().chain(&["--", "sleep", "300"])).succeeds();
+        signal_pid(u32::try_from(sandbox.show(name)["owner_pid"].as_u64().unwrap()).unwrap(), "KILL");
+        sandbox.wait_for(name, |run| run["health"] == "orphaned");
+        sandbox.outlive(["adopt", "-d", name]).succeeds();
+    };
+    start("late", "5m", "test -e made");
+    assert_eq!(sandbox.show("late")["ready"], false);
+    std::fs::write(sandbox.work().join("made"), "").unwrap();
+    sandbox.outlive(["wait", "--ready", "late"]).succeeds();
+    assert_eq!(sandbox.show("late")["ready"], true);
+    sandbox.outlive(["cancel", "late", "--wait"]).succeeds();
+    start("never", "5s", "false");
+    let failed = sandbox.wait_for_state("never", "failed");
+    assert_eq!((&failed["error_type"], &failed["leftover_pids"]), (&json!("not_ready"), &json!([])), "{failed}");
+}
+
+#[test]
 fn watched_run_answers_with_its_end_and_first_output() {
     let sandbox = Sandbox::new();
     let mut agent = Agent::start(&sandbox, EXECUTE);
@@ -283,73 +337,6 @@ fn t9_08_hanging_readiness_command_ends_with_deadline_or_run() {
     sandbox.wait_for("killed", |run| run["health"] == "orphaned");
     sandbox.outlive(["cancel", "killed", "--grace", "0s", "--wait"]).succeeds();
     assert!(bearers("7777.33").is_empty(), "the check outlives a run that is cancelled");
-}
-
-/// How a session ends.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    Exit,
-    Term,
-    Kill,
-    ClosedPipe,
-}
-
-#[test]
-fn leashed_run_ends_with_its_session_and_others_do_not() {
-    let sandbox = Sandbox::new();
-    let rounds = std::env::var("OUTLIVE_LEASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
-    let mut longest = Duration::ZERO;
-    for round in 0..rounds {
-        for way in [Way::Exit, Way::Term, Way::Kill, Way::ClosedPipe] {
-            let mut agent = Agent::start(&sandbox, EXECUTE);
-            let (mark, free) = (format!("7777.5{round}"), format!("7777.6{round}"));
-            let script = format!(
-                "trap '' TERM; setsid sleep {mark} & (sleep {mark} & ) ; \
-                 setsid sh -c \"trap '' TERM; sleep {mark} & sleep {mark}\" & echo up; sleep {mark}; sleep {mark}"
-            );
-            let leashed =
-                json!({ "argv": ["bash", "-c", script], "leash": "session", "ready_output": "up", "watch": "20s" });
-            let begun = agent.call("run", &leashed);
-            assert_eq!(begun["run"]["ready"], true, "{begun}");
-            agent.call("run", &json!({ "argv": ["sleep", free], "name": "free", "leash": "none" }));
-            until("all of its processes to live", || bearers(&mark).len() >= 5);
-            let began = SystemClock.awake();
-            match way {
-                Way::Exit => agent.close(),
-                Way::Term => signal_pid(agent.pid(), "TERM"),
-                Way::Kill => signal_pid(agent.pid(), "KILL"),
-                Way::ClosedPipe => agent.abandon(),
-            }
-            until("its processes to be gone", || bearers(&mark).is_empty());
-            longest = longest.max(SystemClock.awake().saturating_sub(began));
-            let ended = sandbox.wait_for_state(begun["id"].as_str().unwrap(), "interrupted");
-            assert!(ended["reason"].as_str().unwrap().contains("its leash ended"), "{way:?}: {ended}");
-            // The command and its owner.
-            assert_eq!(bearers(&free).len(), 2, "{way:?} ended a run that has no leash");
-            sandbox.outlive(["cancel", "free", "--wait"]).succeeds();
-        }
-    }
-    println!("the slowest took {longest:?}");
-}
-
-#[test]
-fn run_on_the_command_line_ends_with_the_process_it_is_tied_to() {
-    let sandbox = Sandbox::new();
-    let mut other = std::process::Command::new("sleep").arg("300").spawn().unwrap();
-    let pid = other.id().to_string();
-    sandbox.outlive(["run", "-d", "--name", "tied", "--leash", &pid, "--", "sleep", "300"]).succeeds();
-    let shell =
-        sandbox.shell("outlive run -d --name of-session --leash session -- sleep 300; sleep 0.2; exec sleep 0.3");
-    let mut session = std::process::Command::new("setsid");
-    session.arg("--wait").arg(shell.get_program()).args(shell.get_args());
-    session.envs(shell.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(sandbox.work());
-    assert!(session.status().unwrap().success());
-    assert_eq!(sandbox.show("tied")["state"], "running");
-    let ended = sandbox.wait_for_state("of-session", "interrupted");
-    assert!(ended["reason"].as_str().unwrap().contains("its leash ended"), "{ended}");
-    other.kill().unwrap();
-    other.wait().unwrap();
-    sandbox.wait_for_state("tied", "interrupted");
 }
 
 #[test]

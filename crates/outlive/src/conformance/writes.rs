@@ -9,6 +9,7 @@ use serde_json::json;
 use super::scene::{Scene, failed, finish, recorded, report};
 use super::{Ground, Work, ensure};
 use crate::lifecycle::{Action, Report, note_usage};
+use crate::model::owner::Identity;
 use crate::model::run::{Arg, Command, Key, Lineage, Progress, Run, Spec, Usage, UsagePoint};
 use crate::store::{Expect, Revision, Write, WriteOutcome};
 use crate::testing::{person, spec};
@@ -56,6 +57,8 @@ pub(super) async fn a_written_run_is_read_back_whole(ground: &dyn Ground) -> Res
         artifact: Some("model.bin".into()),
         manifest_ref: Some("manifest.json".into()),
         ready: true,
+        leash: Some(Box::new(Identity::own())),
+        ports: [("web".to_owned(), 20_000)].into(),
     };
     let reported = scene.changing(&started, &Action::Report { fence, report: said })?;
     ensure!(matches!(scene.commit(reported.clone()).await?, WriteOutcome::Done(_)), "a report was refused");

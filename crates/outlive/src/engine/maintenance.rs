@@ -71,11 +71,13 @@ impl Maintenance {
 
     /// Finds owners that are gone, and reaps their runs.
     pub async fn reap(&mut self, registry: &Registry) -> Result<Reaped, Error> {
-        if registry.store().witness().is_some() {
-            self.reap_seen(registry).await
+        let mut reaped = if registry.store().witness().is_some() {
+            self.reap_seen(registry).await?
         } else {
-            self.reap_silent(registry).await
-        }
+            self.reap_silent(registry).await?
+        };
+        registry.end_unleashed_of(&mut reaped).await?;
+        Ok(reaped)
     }
 
     /// Reaps runs of owners whose processes can be seen.

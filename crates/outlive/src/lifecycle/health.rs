@@ -81,6 +81,23 @@ pub fn judge(owner: &Owner, observation: Option<&Observation>) -> OwnerStatus {
     }
 }
 
+/// Why a run is to be ended for which no owner is left: the process that it is tied to is proven gone. A leash that
+/// lives, or of which nothing is proven, ends nothing; and while its owner may live, that ends the run.
+pub fn unleashed(seen: &RunStatus, pid: u32, leash: &Liveness) -> Option<String> {
+    match (seen.health, leash) {
+        (Some(Health::Orphaned), Liveness::Dead(evidence)) if is_leash_gone(leash) => {
+            Some(format!("its leash ended, process {pid}, and its owner is gone: {evidence}"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the leash of an attempt is proven gone of which processes live here. One of another boot is of another host:
+/// no process of that boot could live here.
+pub fn is_leash_gone(leash: &Liveness) -> bool {
+    matches!(leash, Liveness::Dead(evidence) if !matches!(evidence, Evidence::OtherBoot { .. }))
+}
+
 /// How a running run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

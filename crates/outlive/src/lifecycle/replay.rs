@@ -11,7 +11,9 @@ use serde_json::Value;
 use super::{Action, Fence, Observed, Outcome, QueueEdit, Refusal, Report, apply, enqueued, follows, note_usage};
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
-use crate::model::run::{Actor, End, Event, Interruption, LastHeartbeat, Owner, Pending, Run, State, StateName};
+use crate::model::run::{
+    Actor, End, Event, Interruption, LastHeartbeat, Owner, Pending, Run, Running, State, StateName,
+};
 
 /// A change as it was sent.
 pub(crate) struct Sent<'a> {
@@ -214,12 +216,19 @@ fn reported(before: &Run, after: &Run, event: &Event) -> Report {
     let progressed = matches!(&after.state, State::Running(running) if running.progressed_at == event.at);
     let progress = after.progress.as_ref().filter(|_| progressed || after.progress != before.progress);
     let is_longer = after.artifacts.len() > before.artifacts.len();
-    let ready_at = |run: &Run| match &run.state {
-        State::Running(running) => running.ready_at,
+    let running = |run: &Run| match &run.state {
+        State::Running(running) => Some(running.clone()),
         _ => None,
     };
+    let (was, is) = (running(before), running(after));
+    let ready = |running: &Option<Running>| running.as_ref().is_some_and(|running| running.ready_at.is_some());
+    let leash = |running: &Option<Running>| running.as_ref().and_then(|running| running.leash.clone());
+    let ports = |running: &Option<Running>| running.as_ref().map(|running| running.ports.clone()).unwrap_or_default();
+    let was_tied = leash(&was);
     Report {
-        ready: ready_at(after).is_some() && ready_at(before).is_none(),
+        ready: ready(&is) && !ready(&was),
+        leash: leash(&is).filter(|leash| Some(leash) != was_tied.as_ref()),
+        ports: Some(ports(&is)).filter(|is| *is != ports(&was)).unwrap_or_default(),
         progress: progress.map(|progress| (**progress).clone()),
         checkpoint: after.checkpoint.clone().filter(|_| after.checkpoint != before.checkpoint),
         artifact: after.artifacts.last().filter(|_| is_longer).cloned(),

@@ -14,6 +14,7 @@ mod usage;
 mod variables;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +215,28 @@ impl Run {
         (running.started_by.unwrap_or(self.epoch)..=self.epoch).contains(&epoch)
     }
 
+    /// The process that its attempt ends with, while it runs.
+    pub fn leash(&self) -> Option<&Identity> {
+        match &self.state {
+            State::Running(running) => running.leash.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The ports that it was leased, by name: those of its attempt while it runs, else those that it was made with.
+    pub fn ports(&self) -> BTreeMap<String, u16> {
+        match &self.state {
+            State::Running(running) if !running.ports.is_empty() => running.ports.clone(),
+            _ => self.spec.command.as_ref().map(Command::ports).unwrap_or_default(),
+        }
+    }
+
+    /// Where the first port that it was leased is reached.
+    pub fn url(&self) -> Option<String> {
+        let first = self.spec.command.as_ref()?.first_port()?;
+        self.ports().get(&first).map(|port| format!("http://127.0.0.1:{port}/"))
+    }
+
     /// Its owner, to be given the time of its last heartbeat.
     pub(crate) fn owner_mut(&mut self) -> Option<&mut Owner> {
         match &mut self.state {
@@ -346,6 +369,20 @@ pub struct Running {
     /// When this attempt became ready, where its spec says by what that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Timestamp>,
+    /// The process that this attempt ends with, where it ends with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leash: Option<Box<Identity>>,
+    /// The ports that this attempt was leased, by name, where they are not those of its spec.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
+}
+
+impl Running {
+    /// An attempt of which its owner has said nothing yet.
+    pub fn begun(owner: Owner, started_at: Timestamp, progressed_at: Timestamp) -> Self {
+        let (started_by, ready_at, leash, ports) = (None, None, None, BTreeMap::new());
+        Self { owner, started_at, progressed_at, started_by, ready_at, leash, ports }
+    }
 }
 
 /// Waiting by design: for an approval, a signal.

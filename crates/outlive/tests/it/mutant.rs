@@ -436,13 +436,7 @@ impl Store for Mutant {
             if let (true, State::Ended(ending)) = (revived, run.state.clone()) {
                 let owner = ending.owner.unwrap();
                 let started_at = ending.at;
-                run.state = State::Running(outlive::run::Running {
-                    owner,
-                    started_at,
-                    progressed_at: started_at,
-                    started_by: None,
-                    ready_at: None,
-                });
+                run.state = State::Running(outlive::run::Running::begun(owner, started_at, started_at));
             }
             if revived || self.is(Defect::BeatMovesRevisions) {
                 let write = Write { expect: Expect::Revision(revision), run, events: Vec::new(), ended: None, stamp };

@@ -69,6 +69,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         ready_at: None,
         ports: Default::default(),
         url: None,
+        leash: None,
         reaps: 0,
         failures: 0,
         archived: false,

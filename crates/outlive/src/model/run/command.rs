@@ -62,10 +62,10 @@ impl Command {
         self.env.iter().filter_map(port).collect()
     }
 
-    /// Where the first port that it was leased is reached.
-    pub fn url(&self) -> Option<String> {
+    /// The name of the first port that it was leased.
+    pub fn first_port(&self) -> Option<String> {
         let first: u16 = self.env.get(FIRST_PORT)?.parse().ok()?;
-        self.ports().values().any(|port| *port == first).then(|| format!("http://127.0.0.1:{first}/"))
+        self.ports().into_iter().find_map(|(name, port)| (port == first).then_some(name))
     }
 }
 

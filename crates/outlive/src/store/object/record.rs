@@ -279,13 +279,7 @@ fn foreign(key: &str, mut fields: Map<String, Value>) -> Result<Document, String
     let ended =
         |how| State::Ended(Ending { how, at: updated_at, started_at: Some(started_at), owner: None, exit: None });
     let state = match status.as_str() {
-        "running" => State::Running(Running {
-            owner: stranger(key, ends.since(updated_at)),
-            started_at,
-            progressed_at: updated_at,
-            ready_at: None,
-            started_by: None,
-        }),
+        "running" => State::Running(Running::begun(stranger(key, ends.since(updated_at)), started_at, updated_at)),
         "succeeded" => ended(End::Succeeded),
         "failed" => ended(End::Failed(failure)),
         other => return Err(format!("`status` is `{other}`")),

@@ -80,8 +80,7 @@ fn plainly(
     let (state, updated_at) = match (state, started_at, ended_at, owner) {
         ("pending", ..) => (fresh.state, fresh.created_at),
         ("running", Some(started_at), None, Some(owner)) => {
-            let (progressed_at, started_by, ready_at) = (started_at, None, None);
-            (State::Running(Running { owner, started_at, progressed_at, started_by, ready_at }), started_at)
+            (State::Running(Running::begun(owner, started_at, started_at)), started_at)
         }
         ("succeeded", Some(started_at), Some(at), owner) => {
             let started_at = Some(started_at);
