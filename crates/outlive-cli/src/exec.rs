@@ -265,12 +265,17 @@ async fn register(input: &mut Run, context: &Context, detached: bool) -> Result<
         }
         started => started,
     };
-    // A caller that starts a run in the background gets the one that is there.
-    if let Some(holder) = handle.as_ref().err().filter(|_| detached).and_then(start::holder) {
-        let held = registry.glance(holder).await?.run;
-        return Ok(Registered::Held(Begun::of(&registry, &held, false)));
+    match handle {
+        Ok(handle) => Ok(Registered::Own(registry, handle, leases)),
+        Err(error) => match start::holder(&error) {
+            Some(holder) => {
+                let held = Begun::of(&registry, &registry.glance(holder).await?.run, false);
+                // A caller that starts a run in the background gets the one that is there.
+                if detached { Ok(Registered::Held(held)) } else { Err(start::held(error, &held)) }
+            }
+            None => Err(error),
+        },
     }
-    Ok(Registered::Own(registry, handle?, leases))
 }
 
 /// Says what there is to say about an end: to people, or to programs as the body of an error.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
 
-use outlive::error::Error;
+use outlive::error::{Code, Error};
 use outlive::run::{Command, FIRST_PORT, PORT_PREFIX};
 use sha2::{Digest, Sha256};
 
@@ -91,6 +91,13 @@ fn variable(name: &str) -> String {
 }
 
 fn check(name: &str) -> Result<(), Error> {
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Error::Reported {
+            code: Code::Invalid,
+            message: format!("`--port {name}`: that is a number, and a port is leased by a name"),
+            hint: Some("name the port, such as `--port web`; the command gets its number as $PORT".into()),
+        });
+    }
     let is_sound = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
     if is_sound && !name.is_empty() && name.len() <= NAME {
         return Ok(());
@@ -143,7 +150,7 @@ mod tests {
     #[test]
     fn names_of_ports_are_names_of_variables() {
         assert_eq!(variable("web-1"), "OUTLIVE_PORT_WEB_1");
-        for wrong in ["", "a b", "a=b", "é", &"x".repeat(33)] {
+        for wrong in ["", "a b", "a=b", "é", "8080", &"x".repeat(33)] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
     }

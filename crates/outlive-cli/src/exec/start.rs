@@ -142,6 +142,16 @@ fn is_found(program: &Path, cwd: &Path) -> bool {
     !program.as_os_str().is_empty() && std::env::split_paths(&path).any(|dir| executable(cwd.join(dir).join(program)))
 }
 
+/// The refusal of a run in the foreground whose unique key another run holds, with what its caller needs of that one.
+pub fn held(error: Error, held: &Begun) -> Error {
+    let url = held.url.as_ref().map(|url| format!("; it is at {url}")).unwrap_or_default();
+    let log = held.log.as_ref().map(|log| format!("; its output is in `{}`", log.display())).unwrap_or_default();
+    if url.is_empty() && log.is_empty() {
+        return error;
+    }
+    Error::Reported { code: error.code(), message: format!("{error}{url}{log}"), hint: error.hint() }
+}
+
 /// The run that holds the unique key of one that was to be started.
 pub fn holder(error: &Error) -> Option<RunId> {
     match error {

@@ -106,6 +106,7 @@ fn t3_01_bad_input_is_refused_and_leaves_no_run_and_no_process() {
         (json!({ "argv": ["sleep", mark], "ready_http": "https://localhost/" }), "only http://"),
         (json!({ "argv": ["sleep", mark], "ready_tcp": "$PORT" }), "--port"),
         (json!({ "argv": ["sleep", mark], "port": ["a b"] }), "letters, digits"),
+        (json!({ "argv": ["sleep", mark], "port": ["8080"] }), "that is a number, and a port is leased by a name"),
         (json!({ "argv": ["sleep", mark], "leash": "4194305" }), "there is none"),
         (json!({ "argv": ["sleep", mark], "leash": "me" }), "`session` or `none`"),
         (json!({ "argv": ["sleep", mark], "labels": ["novalue"] }), "label"),
@@ -156,6 +157,20 @@ fn run_answers_with_its_id_whatever_fields_and_bytes_are_wanted() {
         sandbox.outlive(["cancel", id, "--wait"]).succeeds();
         assert_eq!(sandbox.runs().len(), 2 * (place + 1));
     }
+}
+
+#[test]
+fn unique_run_in_the_foreground_is_refused_with_url_and_log() {
+    let sandbox = Sandbox::new();
+    let words = ["run", "-d", "--json", "--unique", "dev", "--port", "web", "--", "sleep", "300"];
+    let begun = sandbox.outlive(words).json();
+    let refused = sandbox.outlive(["run", "--unique", "dev", "--", "true"]).fails_with(105);
+    for said in [&begun["url"], &begun["log"], &begun["id"]] {
+        assert!(refused.contains(said.as_str().unwrap()), "{said}: {refused}");
+    }
+    let refused = sandbox.outlive(["run", "--port", "8080", "--", "true"]).fails_with(2);
+    assert!(refused.contains("`--port web`") && refused.contains("$PORT"), "{refused}");
+    sandbox.outlive(["cancel", "--all", "--wait"]).succeeds();
 }
 
 #[test]
