@@ -117,7 +117,7 @@ enum Way {
 }
 
 #[test]
-fn a_leashed_run_ends_with_its_session_however_that_ended_and_others_do_not() {
+fn leashed_run_ends_with_its_session_and_others_do_not() {
     let sandbox = Sandbox::new();
     let asked = std::env::var("OUTLIVE_LEASH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     let rounds = asked.unwrap_or(1);
@@ -160,7 +160,7 @@ fn a_leashed_run_ends_with_its_session_however_that_ended_and_others_do_not() {
 }
 
 #[test]
-fn a_run_on_the_command_line_ends_with_the_process_that_it_is_tied_to() {
+fn run_on_the_command_line_ends_with_the_process_it_is_tied_to() {
     let sandbox = Sandbox::new();
     let mut other = std::process::Command::new("sleep").arg("300").spawn().unwrap();
     let pid = other.id().to_string();
