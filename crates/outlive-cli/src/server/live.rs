@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use super::Server;
 use super::limits::Limits;
-use super::middleware::Caller;
+use super::middleware::StreamClient;
 use crate::call::calls::Who;
 use crate::call::{Context, Effect, Failure, Operate, from_query};
 use crate::operations::TABLE;
@@ -92,7 +92,7 @@ fn too_many() -> Failure {
 /// A stream of events that ends when the credentials of its client are revoked or expire.
 fn events(
     server: Arc<Server>,
-    caller: Option<Caller>,
+    caller: Option<StreamClient>,
     stream: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     // An event and no comment, so that a browser sees when a stream has fallen silent.
@@ -124,7 +124,7 @@ pub async fn changes(
         tokio::spawn(watch_over(server.clone()));
     }
     let state = (receiver, server.open.subscribe(), Some(server.live.has_looked.subscribe()), turn);
-    let caller = Caller::of(&request);
+    let caller = StreamClient::of(&request);
     Ok(events(
         server,
         caller,
@@ -349,7 +349,7 @@ pub async fn follow(
         input["lines"] = Value::Null;
     }
     let state = (server.open.subscribe(), Some(input), turn);
-    let caller = Caller::of(&request);
+    let caller = StreamClient::of(&request);
     Ok(events(
         server.clone(),
         caller,

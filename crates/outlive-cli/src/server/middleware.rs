@@ -87,12 +87,12 @@ pub async fn authenticate(State(server): State<Arc<Server>>, mut request: Reques
 
 /// The client of a stream, which may be revoked while the stream lives.
 #[derive(Clone)]
-pub struct Caller {
+pub struct StreamClient {
     peer: Peer,
     headers: HeaderMap,
 }
 
-impl Caller {
+impl StreamClient {
     /// The client of a request that was authenticated.
     pub fn of(request: &Request) -> Option<Self> {
         let peer = request.extensions().get::<Peer>().copied()?;
