@@ -136,7 +136,7 @@ fn errors() -> Map<String, Value> {
 /// An input with the fields that a call cannot do without, and with those that say what it is about.
 fn example(input: &Value) -> Value {
     let is_required = |name: &str| input["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name));
-    let is_subject = |name: &str| ["runs", "argv"].contains(&name);
+    let is_subject = |name: &str| ["run", "runs", "argv"].contains(&name);
     let fields = input["properties"].as_object().into_iter().flatten();
     let fields = fields.filter(|(name, _)| is_required(name) || is_subject(name));
     fields.map(|(name, schema)| (name.clone(), sample(name, schema))).collect::<Map<_, _>>().into()
@@ -151,6 +151,7 @@ fn sample(name: &str, schema: &Value) -> Value {
     match (name, kinds.first().copied()) {
         ("argv", _) => json!(["echo", "hello"]),
         ("pattern", _) => "error".into(),
+        ("done", _) => "3/4".into(),
         ("right", _) => "@~2".into(),
         _ if schema["enum"].is_array() => schema["enum"][0].clone(),
         (_, Some("array")) => json!([sample("run", &schema["items"])]),
