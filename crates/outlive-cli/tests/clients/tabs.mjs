@@ -190,7 +190,14 @@ const cases = {
     const after = await page.evaluate(() => ({ text: String(getSelection()), top: document.querySelector(".scroll.log").scrollTop, same: window.kept.isConnected }));
     assert.deepEqual(after, { ...kept, same: true });
     await page.getByRole("button", { name: "Follow" }).click();
-    await page.waitForFunction(() => { const place = document.querySelector(".scroll.log"); return place.scrollTop + place.clientHeight >= place.scrollHeight - 20; });
+    const atEnd = () => page.waitForFunction(() => { const place = document.querySelector(".scroll.log"); return place.scrollTop + place.clientHeight >= place.scrollHeight - 20; });
+    await atEnd();
+    // In a smaller window, too, before anything more is written.
+    command("cancel", run, "--wait");
+    await page.locator(".title .badge", { hasText: "cancelled" }).waitFor();
+    await page.setViewportSize({ width: 390, height: 844 });
+    await frames(page);
+    await atEnd();
   },
   /** Nothing is asked for while nothing changes, on any page. */
   async idle() {

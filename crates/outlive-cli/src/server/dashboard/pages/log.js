@@ -45,7 +45,7 @@ export class Log {
     this.tops = null;
     /** In how many columns lines were laid out, and how many of them stay as they are. */
     this.laidOut = { across: 0, settled: 0 };
-    this.list = new Virtual({ row: ROW, name: "Output", look: "log", draw: (index) => this.row(index), scrolled: (byPerson) => this.scrolled(byPerson) });
+    this.list = new Virtual({ row: ROW, name: "Output", look: "log", draw: (index) => this.row(index), scrolled: (byPerson) => this.scrolled(byPerson), resized: () => this.resized() });
     Object.assign(this.list.place, { tabIndex: 0 });
     this.list.place.setAttribute("role", "region");
     this.list.place.setAttribute("aria-label", "Output");
@@ -128,6 +128,13 @@ export class Log {
     this.laidOut = { across, settled };
     this.tops = tops;
     this.list.resize(total, tops);
+  }
+
+  /** In another window lines wrap elsewhere, and the end is at another height. */
+  resized() {
+    this.layout();
+    if (this.following) this.list.toEnd();
+    else this.list.draw();
   }
 
   /** How many characters fit in a line. */

@@ -14,7 +14,7 @@ const BEYOND = 6;
 
 export class Virtual {
   /**
-   * @param {{row: number, draw: (index: number) => any, name: string, role?: string, look?: string, scrolled?: (byPerson: boolean) => void}} options
+   * @param {{row: number, draw: (index: number) => any, name: string, role?: string, look?: string, scrolled?: (byPerson: boolean) => void, resized?: () => void}} options
    *   `row` is the height of a row in pixels; `draw` describes a row by its index.
    */
   constructor(options) {
@@ -42,7 +42,7 @@ export class Virtual {
       this.put();
       options.scrolled?.(byPerson);
     }, { passive: true });
-    this.watch = new ResizeObserver(() => this.draw());
+    this.watch = new ResizeObserver(() => (options.resized ? options.resized() : this.draw()));
     this.watch.observe(this.place);
   }
 
