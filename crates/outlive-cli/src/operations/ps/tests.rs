@@ -33,6 +33,7 @@ fn run(number: u32, name: Option<&str>) -> RunView {
         queued: false,
         not_before: None,
         schedule: None,
+        upcoming: Vec::new(),
         keys: Vec::new(),
         waits_for: Vec::new(),
         attempt: 1,
