@@ -9,7 +9,7 @@ const require = createRequire(`${tools}/`);
 const load = (path) => import(pathToFileURL(require.resolve(`@modelcontextprotocol/sdk/${path}`)).href);
 const { Client } = await load("client/index.js");
 const inputs = {
-  ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, queue_show: { run },
+  ps: { all: true, limit: 2 }, show: { run }, why: { run }, wait: { runs: [run] }, output: { run }, grep: { run, pattern: "h.llo" }, send: { run: "fed", text: "x" }, queue_show: { run },
   checkpoint_get: { run }, cancel: { all: true, dry_run: true }, resume: { dry_run: true },
   reap: { dry_run: true }, archive: { runs: [run], dry_run: true }, rm: { runs: [run] }, queue_add: { argv: ["true"] }, queue_cancel: { all: true, dry_run: true }, rerun: { run }, run: { argv: ["true"], watch: "20s" },
 };

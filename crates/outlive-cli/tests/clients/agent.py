@@ -8,7 +8,7 @@ import sys
 def inputs(run):
     fixed = {
         "ps": {"all": True, "limit": 2}, "show": {"run": run}, "why": {"run": run}, "wait": {"runs": [run]},
-        "output": {"run": run}, "queue_show": {"run": run}, "checkpoint_get": {"run": run},
+        "output": {"run": run}, "grep": {"run": run, "pattern": "h.llo"}, "send": {"run": "fed", "text": "x"}, "queue_show": {"run": run}, "checkpoint_get": {"run": run},
         "cancel": {"all": True, "dry_run": True}, "resume": {"dry_run": True}, "reap": {"dry_run": True},
         "archive": {"runs": [run], "dry_run": True}, "rm": {"runs": [run]}, "queue_add": {"argv": ["true"]}, "queue_cancel": {"all": True, "dry_run": True},
         "rerun": {"run": run}, "run": {"argv": ["true"], "watch": "20s"},
