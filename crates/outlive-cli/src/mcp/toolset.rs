@@ -16,9 +16,9 @@ use crate::operations::bulk::SELECTING;
 
 /// The tool that tells of all others and calls them.
 pub const MORE: &str = "more";
-/// The longest text of a field outside the core set, and those that `more` tries before.
+/// The longest text of a field outside the core set, and of one that `more` tells of in little room.
 const FIELD_TEXT: usize = 30;
-const FIELD_TEXTS: [usize; 7] = [200, 120, 80, 60, 45, FIELD_TEXT, 0];
+const TOLD_TEXT: usize = 80;
 /// Fields that the core set explains: other tools only name them.
 const EXPLAINED: [&str; 2] = ["run", "runs"];
 /// The longest text of a tool outside the core set.
@@ -203,7 +203,8 @@ pub fn listed(groups: &[Group], may: Effect) -> Vec<Tool> {
     core.chain([more(may)]).chain(others).collect()
 }
 
-/// A tool with its schema and help: the whole of them, or as much of each text as fits into `limit` bytes.
+/// A tool with its schema and help: the whole of them, or the fields with as many of their texts as fit into `limit`
+/// bytes, the first ones first.
 pub fn told(operation: &Operation, limit: usize) -> Value {
     let whole = json!({ "tool": name(operation), "description": operation.about().1, "input": operation.input() });
     let length = length(&whole);
@@ -211,29 +212,22 @@ pub fn told(operation: &Operation, limit: usize) -> Value {
         return whole;
     }
     let mut shorter = whole;
-    if let Value::Object(properties) = &mut shorter["input"]["properties"] {
-        properties.values_mut().for_each(|property| lessen(property, usize::MAX));
-    }
+    shorter["description"] = first_words(&operation.about().0, TOOL_TEXT).into();
     shorter["cut"] = format!("texts of {length} bytes were cut to fit; raise `max_bytes` for all of them").into();
-    for text in FIELD_TEXTS {
-        if self::length(&shorter) <= limit {
-            break;
-        }
-        shorter["description"] = first_words(&operation.about().0, TOOL_TEXT).into();
-        if let Value::Object(properties) = &mut shorter["input"]["properties"] {
-            properties.values_mut().for_each(|property| lessen(property, text));
+    let mut texts = Vec::new();
+    for (field, property) in shorter["input"]["properties"].as_object_mut().into_iter().flatten() {
+        let text = first_words(property["description"].as_str().unwrap_or_default(), TOLD_TEXT);
+        texts.push((field.clone(), text));
+        *property = slim(property.take());
+    }
+    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        let mut fuller = shorter.clone();
+        fuller["input"]["properties"][&field]["description"] = text.into();
+        if self::length(&fuller) <= limit {
+            shorter = fuller;
         }
     }
     shorter
-}
-
-/// Leaves of a property what `slim` does, and the beginning of its text.
-fn lessen(property: &mut Value, text: usize) {
-    let said = property["description"].as_str().map(|said| first_words(said, text));
-    *property = slim(property.take());
-    if let Some(said) = said.filter(|said| !said.is_empty()) {
-        property["description"] = said.into();
-    }
 }
 
 /// Every tool that a caller has permission for, in one line each.
