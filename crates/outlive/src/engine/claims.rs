@@ -93,7 +93,7 @@ impl Claims {
 
     /// Limits the lease of claimed runs to `longest`.
     #[must_use]
-    pub(crate) fn within(self, longest: Lease) -> Self {
+    pub fn within(self, longest: Lease) -> Self {
         Self { longest: Some(longest), ..self }
     }
 

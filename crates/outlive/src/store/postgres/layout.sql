@@ -372,8 +372,10 @@ BEGIN
         'kind', enqueue.kind, 'name', enqueue.name, 'priority', enqueue.priority, 'queued', true,
         'labels', (SELECT jsonb_object_agg(pair.key, pair.value) FROM jsonb_each_text(enqueue.labels) AS pair),
         'not_before', to_char(enqueue.not_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'policy', CASE WHEN enqueue.max_attempts > 1 THEN jsonb_build_object(
-            'retry', jsonb_build_object('on_failure', true, 'max_attempts', enqueue.max_attempts)) END,
+        -- What `Policy::with_retries` says.
+        'policy', CASE WHEN enqueue.max_attempts IS NOT NULL THEN jsonb_build_object(
+            'retry', jsonb_build_object('on_failure', true, 'on_interrupt', true, 'max_attempts', enqueue.max_attempts),
+            'orphans', 'requeue') END,
         'created_by', jsonb_build_object('user', session_user::text, 'host', host, 'pid', pg_backend_pid())));
     IF enqueue.input IS NOT NULL THEN
         -- As it is, with the nulls in it.

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use outlive::engine::claims::Claims;
+use outlive::ownership::reaper::Reaper;
 use outlive::run::StateName;
-use outlive::{Failed, Filter, Job, Registry, Worker};
+use outlive::{Done, Failed, Filter, Job, Lease, Policy, Registry, Worker};
 use serde_json::{Value, json};
 use tokio_postgres::{Client, NoTls};
 
@@ -67,12 +69,47 @@ fn run_enqueued_in_a_transaction_exists_only_if_it_commits() {
         assert_eq!(run.id.to_string(), made);
         assert_eq!(run.result.as_deref(), Some(&json!({"order": null})));
         assert_eq!((run.spec.labels["tenant"].as_str(), run.spec.priority), ("acme", -1));
-        assert_eq!((run.spec.policy.retry.on_failure, run.spec.policy.retry.max_attempts), (true, 3));
+        assert_eq!(run.spec.policy, Policy::default().with_retries(3));
         let actions: Vec<String> =
             registry.events(run.id).await.unwrap().iter().map(|event| event.action.to_string()).collect();
         assert_eq!(actions, ["enqueue", "claim", "finish"]);
         let tenants = Filter { labels: [("tenant".to_owned(), "acme".to_owned())].into(), ..Filter::default() };
         assert_eq!(registry.list(&tenants, &outlive::store::Page::default()).await.unwrap().0.len(), 1);
+    });
+}
+
+#[test]
+fn run_enqueued_by_sql_survives_a_stop_and_a_death_of_its_worker() {
+    let url = Server::shared().fresh_url();
+    let schema = schema_of(&url);
+    runtime().block_on(async {
+        let registry = Registry::open(&url).await.unwrap();
+        let client = connect(&url).await;
+        let enqueue = format!("SELECT {schema}.enqueue('charge', max_attempts => 1)::text");
+        let id: RunId = client.query_one(&enqueue, &[]).await.unwrap().get::<_, String>(0).parse().unwrap();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let waits = Worker::builder(&registry).grace(Duration::ZERO, PATIENCE).handle_blocking("charge", move |job| {
+            begun.send(()).unwrap();
+            while job.wait_for_stop(PATIENCE).is_none() {}
+            Ok::<_, Failed>(Done::Stopped)
+        });
+        let worker = waits.start().unwrap();
+        begins.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(worker.stop().stopped, 1);
+        let run = registry.get(id).await.unwrap().run;
+        assert_eq!((run.state.name(), run.attempt, run.failures), (StateName::Pending, 2, 0));
+
+        // A worker that never beats, with a lease that is soon over.
+        let dead = super::registry(&url);
+        let lease = Lease::new(Duration::from_millis(100), Duration::from_millis(300)).unwrap();
+        let mut claims = Claims::of(["charge".to_owned()]).within(lease);
+        let (held, _) = claims.claim(&dead, 1, &|_| true).await.unwrap();
+        assert_eq!(held.len(), 1);
+        let mut reaper = Reaper::new(None);
+        until("its death is on record", || !pollster::block_on(reaper.pass(&registry)).unwrap().ended.is_empty());
+        let run = registry.get(id).await.unwrap().run;
+        assert_eq!((run.state.name(), run.attempt, run.failures, run.reaps), (StateName::Pending, 3, 0, 1));
+        drop(held);
     });
 }
 
