@@ -147,7 +147,7 @@ fn measure_one(server: &Server, url: &str, batch: usize, runs: usize, figures: &
         let worker = Worker::builder(registry)
             .concurrency(batch)
             .prefetch(batch)
-            .handle_blocking("bench", |_| Ok(()))
+            .handle_blocking("bench", |_| Ok::<_, outlive::Failed>(()))
             .start()?;
         worker.wait_until(|tally| tally.succeeded == runs as u64);
         tally = worker.tally();

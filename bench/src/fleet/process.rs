@@ -42,14 +42,14 @@ pub fn main(words: &[String]) -> Outcome<bool> {
         "work" => {
             stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
                 tell(job);
-                Ok(())
+                Ok::<_, Failed>(())
             }))?
         }
         "hold" => {
             stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
                 tell(job);
                 for_ever();
-                Ok(())
+                Ok::<_, Failed>(())
             }))?
         }
         "lock" => stand_by(Worker::builder(open(url)?).concurrency(number(0)?).handle_blocking(LOCKED, |_| {
@@ -57,7 +57,7 @@ pub fn main(words: &[String]) -> Outcome<bool> {
             while let Some(left) = LOCKED_FOR.checked_sub(begun.ago()) {
                 std::thread::park_timeout(left);
             }
-            Ok(())
+            Ok::<_, Failed>(())
         }))?,
         "own" => own(url, number(0)?, number(1)?)?,
         _ => return Err(format!("a process of the fleet cannot `{verb}`").into()),
@@ -98,7 +98,7 @@ fn handle(url: &str, jobs: usize, how: &str) -> Outcome<()> {
     let done = measure(|| {
         let worker = Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).runtime(runtime.handle().clone());
         let worker = match how {
-            "blocking" => worker.handle_blocking(KIND, |_| Ok(())),
+            "blocking" => worker.handle_blocking(KIND, |_| Ok::<_, Failed>(())),
             _ => worker.handle(KIND, |_: Job| async { Ok::<_, Failed>(()) }),
         };
         let worker = worker.start()?;
@@ -114,8 +114,11 @@ fn drain(url: &str, jobs: usize) -> Outcome<()> {
     let registry = open(url)?;
     println!("enqueued {}", measure(|| fill(&registry, jobs))?.as_secs_f64());
     let done = measure(|| {
-        let worker =
-            Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).handle_blocking(KIND, |_| Ok(())).start()?;
+        let worker = Worker::builder(registry)
+            .concurrency(SLOTS)
+            .prefetch(SLOTS)
+            .handle_blocking(KIND, |_| Ok::<_, Failed>(()))
+            .start()?;
         worker.wait_until(|tally| tally.succeeded == jobs as u64);
         worker.stop();
         Ok(())
@@ -164,7 +167,7 @@ fn own(url: &str, runs: usize, workers: usize) -> Outcome<()> {
         let builder = Worker::builder(open(url)?).concurrency(1).prefetch(each - 1).times(WorkerTiming::fast());
         let worker = builder.handle_blocking(KIND, |_| {
             for_ever();
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start()?;
         worker.wait_until(|tally| tally.claimed == each as u64);

@@ -126,7 +126,7 @@ impl Handle {
     ) -> PyResult<&'static str> {
         let report = report.map(|report| read::<ReportInput>(py, report)).transpose()?.map(Report::from);
         let result = result.map(|result| read::<Value>(py, result)).transpose()?.map(Arc::new);
-        let failed = || Outcome::Failed { error_type: error_type.into(), error_message: message.into() };
+        let failed = || Outcome::failed(error_type, message);
         let end = match how {
             "succeeded" => OwnerEnd::Finished(Outcome::Succeeded { result }),
             "failed" => OwnerEnd::Finished(failed()),

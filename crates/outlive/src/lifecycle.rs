@@ -54,8 +54,8 @@ use crate::model::owner::LiveProcesses;
 use crate::model::owner::{Evidence, Identity};
 use crate::model::policy::OrphanPolicy;
 use crate::model::run::{
-    Actor, Archived, End, Ending, Event, Exit, Failure, Interruption, Owner, Pending, Progress, Reap, Release, Run,
-    Running, State, StateName, Suspended, Swept, truncate_message,
+    Actor, Archived, End, Ending, Event, Exit, Failure, GaveUp, Interruption, Owner, Pending, Progress, Reap, Release,
+    Run, Running, State, StateName, Suspended, Swept, truncate_message,
 };
 use crate::model::time::Timestamp;
 
@@ -473,7 +473,7 @@ impl ActionContext<'_> {
                 error_type: truncate_message(error_type.clone()),
                 error_message: truncate_message(error_message.clone()),
                 reap: None,
-                gave_up: None,
+                gave_up: permanent.then_some(GaveUp::Permanent),
             }),
             Outcome::Cancelled => End::Cancelled(self.run.cancel.clone().ok_or(Refusal::NotAsked)?),
         };

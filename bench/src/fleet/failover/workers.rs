@@ -75,7 +75,7 @@ pub fn work(url: &str) -> Outcome<bool> {
             }
             job.wait_for_stop(HALF);
         }
-        Ok(())
+        Ok::<_, outlive::Failed>(())
     };
     let own = Arc::new(Mutex::new(None));
     let (started, ended) = (own.clone(), own);

@@ -502,7 +502,7 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
 }
 
 fn failed(error_type: &str, error_message: String) -> OwnerEnd {
-    OwnerEnd::Finished(Outcome::Failed { error_type: error_type.into(), error_message })
+    OwnerEnd::Finished(Outcome::failed(error_type, error_message))
 }
 
 impl Ended {

@@ -324,7 +324,7 @@ pub fn make_result(sandbox: &Sandbox, name: &str) {
     let spec = registry.spec("migrate").with_input(&serde_json::json!({"tenant": "acme"})).unwrap();
     let spec = outlive::Spec { name: Some(name.into()), ..spec };
     pollster::block_on(registry.enqueue(spec)).unwrap();
-    let rows = |_: &outlive::BlockingJob| Ok(serde_json::json!({"rows": 7}));
+    let rows = |_: &outlive::BlockingJob| Ok::<_, outlive::Failed>(serde_json::json!({"rows": 7}));
     let worker = outlive::Worker::builder(registry).handle_blocking("migrate", rows).start().unwrap();
     worker.wait_until(|tally| tally.succeeded == 1);
     worker.stop();

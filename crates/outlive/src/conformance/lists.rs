@@ -71,7 +71,7 @@ async fn populate_one(scene: &Scene, workers: &[WorkerId], made_at: Timestamp) -
     let record = scene.read(id).await?;
     let fence = fence(worker, &record);
     let interruption = Interruption { signal: Some(15), reason: "SIGTERM".into() };
-    let failed = Outcome::Failed { error_type: "exit".into(), error_message: "1".into() };
+    let failed = Outcome::failed("exit", "1");
     let beat = record.run.owner().map_or(0, |owner| owner.heard.beat);
     let observed = Observed { epoch: record.run.epoch, beat };
     let action = match state {

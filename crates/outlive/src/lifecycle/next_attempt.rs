@@ -3,7 +3,7 @@
 
 use super::{ActionKind, Outcome, Refusal, waiting};
 use crate::model::id::Epoch;
-use crate::model::policy::OrphanPolicy;
+use crate::model::policy::{FailureClass, OrphanPolicy};
 use crate::model::run::{
     End, Ending, Exit, Failure, GaveUp, Lineage, Run, State, StateName, Suspended, truncate_message,
 };
@@ -78,7 +78,7 @@ pub fn is_duplicate_finish(run: &Run, claimed: Epoch, outcome: &Outcome) -> bool
         (State::Ended(Ending { owner: None, .. }), _) => false,
         (State::Ended(ending), Outcome::Succeeded { result }) => ending.how == End::Succeeded && run.result == *result,
         (State::Ended(ending), Outcome::Cancelled) => matches!(ending.how, End::Cancelled(_)),
-        (State::Ended(ending), Outcome::Failed { error_type, error_message }) => {
+        (State::Ended(ending), Outcome::Failed { error_type, error_message, .. }) => {
             let is_same = |failure: &Failure| {
                 failure.error_type == truncate_message(error_type.clone())
                     && failure.error_message == truncate_message(error_message.clone())
@@ -95,6 +95,8 @@ pub fn is_duplicate_finish(run: &Run, claimed: Epoch, outcome: &Outcome) -> bool
 
 fn after_failure(run: &mut Run, failure: &mut Failure, exit: Option<Exit>, now: Timestamp) -> Next {
     run.failures = run.failures.saturating_add(1);
+    // The owner may have called it permanent; that matters only where it would be tried again.
+    let is_permanent = failure.gave_up.take() == Some(GaveUp::Permanent);
     let retry = &run.spec.policy.retry;
     let code = match exit {
         Some(Exit::Code(code)) => Some(code),
@@ -104,7 +106,8 @@ fn after_failure(run: &mut Run, failure: &mut Failure, exit: Option<Exit>, now: 
     if !retry.on_failure || run.cancel.is_some() {
         return Next::Rest;
     }
-    failure.gave_up = if retry.permanent.iter().any(|class| class.covers(&failure.error_type, code)) {
+    let is_named = |class: &FailureClass| class.covers(&failure.error_type, code);
+    failure.gave_up = if is_permanent || retry.permanent.iter().any(is_named) {
         Some(GaveUp::Permanent)
     } else if run.failures >= retry.max_attempts {
         Some(GaveUp::MaxAttempts)

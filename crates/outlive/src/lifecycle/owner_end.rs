@@ -24,6 +24,9 @@ pub enum Outcome {
         error_type: String,
         /// For people.
         error_message: String,
+        /// No further attempt would change it, whatever the policy says.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        permanent: bool,
     },
     /// It stopped because a cancel request asked it to.
     Cancelled,
@@ -32,6 +35,11 @@ pub enum Outcome {
 impl Outcome {
     /// It did what it was to do, and returned nothing.
     pub const SUCCEEDED: Self = Self::Succeeded { result: None };
+
+    /// It did not do what it was to do, and its policy says whether it is tried again.
+    pub fn failed(error_type: impl Into<String>, error_message: impl Into<String>) -> Self {
+        Self::Failed { error_type: error_type.into(), error_message: error_message.into(), permanent: false }
+    }
 }
 
 /// The ways in which an owner can end its run.

@@ -12,7 +12,7 @@ use super::{Action, Fence, Observed, Outcome, QueueEdit, Refusal, Report, apply,
 use crate::model::id::RunId;
 use crate::model::owner::LiveProcesses;
 use crate::model::run::{
-    Actor, End, Event, Interruption, LastHeartbeat, Owner, Pending, Run, Running, State, StateName,
+    Actor, End, Event, GaveUp, Interruption, LastHeartbeat, Owner, Pending, Run, Running, State, StateName,
 };
 
 /// A change as it was sent.
@@ -242,6 +242,7 @@ fn outcome(how: &End, result: Option<Arc<Value>>) -> Option<Outcome> {
         End::Failed(failure) => Some(Outcome::Failed {
             error_type: failure.error_type.clone(),
             error_message: failure.error_message.clone(),
+            permanent: failure.gave_up == Some(GaveUp::Permanent),
         }),
         End::Cancelled(_) => Some(Outcome::Cancelled),
         End::Interrupted(_) | End::Dead(_) => None,

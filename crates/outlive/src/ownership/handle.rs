@@ -250,7 +250,7 @@ impl RunHandle {
         error_type: impl Into<String>,
         error_message: impl Into<String>,
     ) -> Result<Persisted, Error> {
-        let outcome = Outcome::Failed { error_type: error_type.into(), error_message: error_message.into() };
+        let outcome = Outcome::failed(error_type, error_message);
         self.end(None, OwnerEnd::Finished(outcome), None).await
     }
 
@@ -494,7 +494,7 @@ impl Drop for RunHandle {
         } else {
             ("dropped", "its owner let go of it without an outcome")
         };
-        let outcome = Outcome::Failed { error_type: error_type.into(), error_message: error_message.into() };
+        let outcome = Outcome::failed(error_type, error_message);
         let stamp = Stamp::draw(&*self.keeping.entropy);
         // Delivered from memory by the keeper, even where the spool cannot be written.
         let _ = self.keeping.owe(&self.held, OwnerEnd::Finished(outcome), None, stamp);

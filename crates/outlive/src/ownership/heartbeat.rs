@@ -410,10 +410,10 @@ impl WorkerState {
             if held.is_over(now) {
                 let watched = held.is_watched();
                 held.tell(Stop::TimedOut);
-                // A holder that watches ends its work first and then says so. One that does not is ended here.
-                if !watched {
-                    let error_message = "it ran for longer than its timeout".into();
-                    let outcome = Outcome::Failed { error_type: "timeout".into(), error_message };
+                // A holder that watches ends its work first and then says so, and so does a future that is aborted, which frees its
+                // keys after it is gone. Any other is ended here, and a future that blocks its thread in the end.
+                if !watched && (!held.abort() || held.is_long_over(now)) {
+                    let outcome = Outcome::failed("timeout", "it ran for longer than its timeout");
                     // A spool that cannot be written leaves the end to be delivered from memory.
                     let _ = self.owe(held, OwnerEnd::Finished(outcome), None, Stamp::draw(&*self.entropy));
                 }

@@ -86,8 +86,8 @@ impl Registry {
         exit: Option<Exit>,
     ) -> Result<Run, Error> {
         let outcome = match outcome {
-            Outcome::Failed { error_type, error_message } => {
-                Outcome::Failed { error_type, error_message: self.redactor.text(&error_message) }
+            Outcome::Failed { error_type, error_message, permanent } => {
+                Outcome::Failed { error_type, error_message: self.redactor.text(&error_message), permanent }
             }
             other => other,
         };

@@ -74,8 +74,9 @@ pub(crate) fn report(redactor: &Redactor, report: Report) -> Report {
 /// Masks how an owner says its run ended.
 pub(crate) fn end(redactor: &Redactor, end: OwnerEnd) -> OwnerEnd {
     match end {
-        OwnerEnd::Finished(Outcome::Failed { error_type, error_message }) => {
-            OwnerEnd::Finished(Outcome::Failed { error_type, error_message: redactor.text(&error_message) })
+        OwnerEnd::Finished(Outcome::Failed { error_type, error_message, permanent }) => {
+            let error_message = redactor.text(&error_message);
+            OwnerEnd::Finished(Outcome::Failed { error_type, error_message, permanent })
         }
         OwnerEnd::Interrupted(Interruption { signal, reason }) => {
             OwnerEnd::Interrupted(Interruption { signal, reason: redactor.text(&reason) })

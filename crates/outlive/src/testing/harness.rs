@@ -56,7 +56,43 @@ impl Harness {
         let clock = ManualClock::new();
         let (store, entropy) = (Arc::new(MemoryStore::new(clock.clone())), Arc::new(SeededEntropy::new(1)));
         let registry = Registry::over(store, clock.clone(), entropy, person("tester"), stranger(1));
-        Self { registry, clock }
+        Self { registry: registry.listening_by(listen), clock, listeners }
+    }
+
+    /// Has every worker of this registry beat at once. A handler learns by a heartbeat that its run was cancelled, and no
+    /// heartbeat is due while no time passes.
+    ///
+    /// ```
+    /// use outlive::testing::Harness;
+    /// use outlive::{Done, Failed, Job, StateName, Worker};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), outlive::Error> {
+    /// let harness = Harness::new();
+    /// let run = harness.registry().enqueue(harness.registry().spec("watch")).await?.id;
+    /// let worker = Worker::builder(harness.registry()).handle("watch", |job: Job| async move {
+    ///     job.stopped().await;
+    ///     Ok::<_, Failed>(Done::Stopped)
+    /// });
+    /// let cancel = async {
+    ///     while harness.registry().get(run).await?.state != StateName::Running {
+    ///         tokio::task::yield_now().await;
+    ///     }
+    ///     harness.registry().cancel(run, None).await?;
+    ///     harness.beat().await
+    /// };
+    /// let (done, cancelled) = tokio::join!(harness.run_one(worker), cancel);
+    /// cancelled?;
+    /// assert_eq!(done?.unwrap().state.name(), StateName::Cancelled);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn beat(&self) -> Result<(), Error> {
+        let listeners: Vec<Listener> = lock(&self.listeners.listening).values().cloned().collect();
+        for worker in self.registry.store().workers().await? {
+            listeners.iter().for_each(|listener| listener(Notification::Request(worker.id)));
+        }
+        Ok(())
     }
 
     /// The registry: what tests enqueue into, build workers for and read from.
@@ -139,7 +175,7 @@ mod tests {
             let worker = || {
                 Worker::builder(harness.registry())
                     .handle_blocking("parent", |_: &BlockingJob| -> Result<(), Failed> { panic!("a defect") })
-                    .handle_blocking("child", |_: &BlockingJob| Ok(()))
+                    .handle_blocking("child", |_: &BlockingJob| Ok::<_, Failed>(()))
             };
             let mut ends = Vec::new();
             while let Some(run) = harness.run_one(worker()).await.unwrap() {

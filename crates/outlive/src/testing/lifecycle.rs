@@ -74,7 +74,7 @@ fn fence(worker: WorkerId, run: &Run) -> Fence {
 }
 
 fn failure() -> Outcome {
-    Outcome::Failed { error_type: "exit".into(), error_message: "code 1".into() }
+    Outcome::failed("exit", "code 1")
 }
 
 fn finish(worker: WorkerId, run: &Run, outcome: Outcome) -> Action {

@@ -85,7 +85,7 @@ fn w02_each_run_is_executed_once_and_slots_are_not_exceeded() {
                 done.change(|done| done.push((job.id(), number)));
                 // Nobody does it all before another has come.
                 done.wait(|done| done.iter().any(|(_, other)| *other != number));
-                Ok(())
+                Ok::<_, Failed>(())
             }
         };
         let start =
@@ -133,7 +133,7 @@ fn w02_runs_start_by_priority_time_and_dependencies() {
         let told = begun.clone();
         let worker = eager(world.process()).handle_blocking("job", move |job| {
             told.change(|begun| begun.push(job.run().spec.name.clone().unwrap()));
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start().unwrap();
         begun.wait(|begun| begun.len() == 6);
@@ -164,7 +164,7 @@ fn w03_key_never_exceeds_its_limit_and_the_next_run_follows() {
             });
             held.wait(|(_, most)| *most == 2);
             held.change(|(now, _)| *now -= 1);
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.succeeded == RUNS);
@@ -179,8 +179,10 @@ fn w04_a_claim_whose_answer_was_lost_is_done_once() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let watched = Watched::new(world.store.clone(), |_| Ok(()));
         watched.silent_updates.store(1, Ordering::SeqCst);
-        let worker =
-            eager(world.process_on(watched.clone(), unseen(1))).handle_blocking("job", |_| Ok(())).start().unwrap();
+        let worker = eager(world.process_on(watched.clone(), unseen(1)))
+            .handle_blocking("job", |_| Ok::<_, Failed>(()))
+            .start()
+            .unwrap();
         worker.wait_until(|tally| tally.succeeded == 1);
         worker.stop();
         assert_eq!(watched.silent_updates.load(Ordering::SeqCst), 0, "no answer was lost");
@@ -199,7 +201,10 @@ fn w04_a_run_lost_inside_a_live_worker_is_found_by_its_beats() {
             _ => Ok(()),
         });
         watched.silent_updates.store(1, Ordering::SeqCst);
-        let worker = eager(world.process_on(watched, unseen(1))).handle_blocking("job", |_| Ok(())).start().unwrap();
+        let worker = eager(world.process_on(watched, unseen(1)))
+            .handle_blocking("job", |_| Ok::<_, Failed>(()))
+            .start()
+            .unwrap();
         worker.wait_until(|tally| tally.errors > 0);
         assert!(!deaf.load(Ordering::SeqCst));
         while worker.tally().claimed == 0 {
@@ -221,7 +226,7 @@ fn w05_a_cancel_reaches_the_handler_by_the_next_beat_alone() {
         let worker = eager(world.process()).handle_blocking("job", move |job| {
             let reason = job.wait_for_stop(LONG);
             tell.change(|told| *told = reason);
-            Ok(Done::Stopped)
+            Ok::<_, Failed>(Done::Stopped)
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.running == 1);
@@ -252,7 +257,7 @@ fn w06_a_store_that_is_away_loses_no_run_and_no_end() {
         let registry = world.process_on(watched, unseen(1)).spooling_to(home.path());
         let worker = eager(registry).handle_blocking("job", move |_| {
             go.wait(|go| *go);
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.errors > 1);
@@ -289,7 +294,7 @@ fn w07_a_worker_that_ends_lets_others_go_on_with_its_runs() {
         assert_eq!(state(&world, &lasts).await, StateName::Pending);
         let ended = world.record(rests.id).await.run;
         assert!(matches!(ended.ending().map(|ending| &ending.how), Some(End::Interrupted(_))), "{ended:?}");
-        let next = eager(world.process()).handle_blocking("job", |_| Ok(())).start().unwrap();
+        let next = eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).start().unwrap();
         next.wait_until(|tally| tally.succeeded == 1);
         next.stop();
         let run = world.record(lasts.id).await.run;
@@ -308,7 +313,7 @@ fn w07_handler_that_does_not_stop_is_left_and_changes_nothing() {
             move |_| {
                 held.wait(|(open, _)| *open);
                 held.change(|(_, returned)| *returned = true);
-                Ok(())
+                Ok::<_, Failed>(())
             },
         );
         let worker = worker.start().unwrap();
@@ -332,7 +337,7 @@ fn t7_10_worker_is_gone_after_a_stop_past_its_grace() {
         let held = gate.clone();
         let worker = eager(world.process()).grace(Duration::ZERO, Duration::ZERO).handle_blocking("job", move |_| {
             held.wait(|open| *open);
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.running == 1);
@@ -357,7 +362,7 @@ fn w09_one_of_all_workers_reports_a_reap() {
         let told = Shared::<Vec<outlive::id::RunId>>::new();
         let start = |_| {
             let told = told.clone();
-            let worker = eager(world.process()).handle_blocking("job", |_| Ok(()));
+            let worker = eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(()));
             worker.on_end(move |run| told.change(|told| told.push(run.id))).start().unwrap()
         };
         let workers: Vec<Worker> = (0..3).map(start).collect();
@@ -383,7 +388,7 @@ fn an_end_that_comes_after_a_reap_is_refused_and_counted() {
         let held = gate.clone();
         let worker = eager(world.process()).handle_blocking("job", move |_| {
             held.wait(|open| *open);
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.running == 1);
@@ -417,7 +422,7 @@ fn ends_that_come_together_are_recorded_by_one_write() {
         let slots = eager(world.process_on(watched, unseen(1))).concurrency(RUNS);
         let started = slots.handle_blocking("job", move |_| {
             begun.fetch_add(1, Ordering::SeqCst);
-            Ok(())
+            Ok::<_, Failed>(())
         });
         let started = started.start();
         let worker = worker.get_or_init(|| started.unwrap());
@@ -436,7 +441,7 @@ fn a_handler_that_panics_fails_its_run_and_the_worker_goes_on() {
         let boom = |_: &BlockingJob| -> Result<(), Failed> { panic!("the handler has a defect") };
         let worker = eager(world.process()).handle_blocking("bad", boom).handle_blocking("good", |job| {
             job.set_checkpoint(7.into())?;
-            Ok(Done::Suspended("waits for a signature".into()))
+            Ok::<_, Failed>(Done::Suspended("waits for a signature".into()))
         });
         let worker = worker.start().unwrap();
         worker.wait_until(|tally| tally.failed == 1 && tally.suspended == 1);
@@ -456,7 +461,7 @@ fn a_worker_promises_no_longer_a_lease_than_its_own() {
         let run = world.process().enqueue(spec("job")).await.unwrap();
         let worker = eager(world.process()).times(WorkerTiming::fast()).handle_blocking("job", |job| {
             job.wait_for_stop(LONG);
-            Ok(Done::Stopped)
+            Ok::<_, Failed>(Done::Stopped)
         });
         let worker = worker.grace(Duration::ZERO, LONG).start().unwrap();
         worker.wait_until(|tally| tally.running == 1);
@@ -470,14 +475,25 @@ fn a_worker_promises_no_longer_a_lease_than_its_own() {
 fn a_worker_without_slots_or_handlers_is_refused() {
     let world = World::memory();
     assert!(eager(world.process()).start().is_err());
-    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).concurrency(0).start().is_err());
-    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).kind("other").start().is_err());
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).concurrency(0).start().is_err());
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).kind("other").start().is_err());
     let second = Duration::from_secs(1);
     assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).timeout_of("other", second).start().is_err());
     assert!(
-        eager(world.process()).handle_blocking("job", |_| Ok(())).timeout_of("job", Duration::ZERO).start().is_err()
+        eager(world.process())
+            .handle_blocking("job", |_| Ok::<_, Failed>(()))
+            .timeout_of("other", second)
+            .start()
+            .is_err()
     );
-    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).name("a\nb").start().is_err());
+    assert!(
+        eager(world.process())
+            .handle_blocking("job", |_| Ok::<_, Failed>(()))
+            .timeout_of("job", Duration::ZERO)
+            .start()
+            .is_err()
+    );
+    assert!(eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).name("a\nb").start().is_err());
 }
 
 #[test]
@@ -489,8 +505,8 @@ fn w01_worker_says_what_it_takes_by_heartbeat_or_claim_first() {
         let worker = eager(world.process())
             .concurrency(3)
             .name("crew")
-            .handle_blocking("a", |_| Ok(()))
-            .handle_blocking("b", |_| Ok(()))
+            .handle_blocking("a", |_| Ok::<_, Failed>(()))
+            .handle_blocking("b", |_| Ok::<_, Failed>(()))
             .start()
             .unwrap();
         let known = world.store.workers().await.unwrap();
@@ -528,7 +544,7 @@ fn w10_five_hundred_workers_that_join_ask_once_each() {
             let worker = worker.on_error(move |_| errors.change(|errors| *errors += 1));
             let count = move |_: &_| {
                 done.change(|done| *done += 1);
-                Ok(())
+                Ok::<_, Failed>(())
             };
             worker.handle_blocking("job", count).start().unwrap()
         };

@@ -112,7 +112,7 @@ impl<'a> Mapping<'a> {
 
     /// How the work of a row came out, and whether it was abandoned; none where it waits. Or why it cannot be imported.
     fn outcome(&self, row: &Value) -> Result<(Option<Outcome>, bool), String> {
-        let failed = |detail: &str| Outcome::Failed { error_type: ERROR_TYPE.into(), error_message: detail.into() };
+        let failed = |detail: &str| Outcome::failed(ERROR_TYPE, detail);
         let result = result(row);
         let status = word(row, &["status"]).ok_or("it has no `status`")?;
         match status.as_str() {

@@ -390,7 +390,7 @@ impl Operate for Done {
     async fn operate(self, context: &Context) -> Result<Changed, Error> {
         let (registry, id) = find(context, &self.entry).await?;
         let outcome = match self.failed {
-            Some(error_message) => Outcome::Failed { error_type: "entry".into(), error_message },
+            Some(error_message) => Outcome::failed("entry", error_message),
             None => Outcome::SUCCEEDED,
         };
         let run = registry.finish_external(id, Epoch(self.epoch), outcome, None).await?;

@@ -202,10 +202,12 @@ impl WorkerBuilder {
     }
 
     /// Executes runs of a kind with a function that may block, on a thread of the worker. As [`WorkerBuilder::handle`] otherwise.
-    pub fn handle_blocking<D: IntoDone>(
+    ///
+    /// A thread cannot be aborted: what that means at a timeout is said at [`BlockingJob::wait_for_stop`].
+    pub fn handle_blocking<D: IntoDone, E: Into<Failed>>(
         mut self,
         kind: impl Into<String>,
-        handler: impl Fn(&BlockingJob) -> Result<D, Failed> + Send + Sync + 'static,
+        handler: impl Fn(&BlockingJob) -> Result<D, E> + Send + Sync + 'static,
     ) -> Self {
         self.handlers.insert(kind.into(), Handler::blocking(handler));
         self

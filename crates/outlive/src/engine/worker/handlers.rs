@@ -32,10 +32,10 @@ pub(super) enum Handler {
 }
 
 impl Handler {
-    pub(super) fn blocking<D: IntoDone>(
-        handler: impl Fn(&BlockingJob) -> Result<D, Failed> + Send + Sync + 'static,
+    pub(super) fn blocking<D: IntoDone, E: Into<Failed>>(
+        handler: impl Fn(&BlockingJob) -> Result<D, E> + Send + Sync + 'static,
     ) -> Self {
-        Self::Blocking(Box::new(move |job| handler(job)?.into_done()))
+        Self::Blocking(Box::new(move |job| handler(job).map_err(Into::into)?.into_done()))
     }
 
     pub(super) fn future<I, D, E, F>(handler: impl Fn(Job<I>) -> F + Send + Sync + 'static) -> Self

@@ -21,7 +21,8 @@ use crate::ownership::step::StepError;
 fn read_input<I: DeserializeOwned>(task: &Task) -> Result<I, Failed> {
     let spec = task.handle.spec();
     I::deserialize(spec.input.as_ref().unwrap_or(&Value::Null))
-        .map_err(|error| Failed::new("input", format!("its input cannot be read: {error}")))
+        // No other attempt is given another input.
+        .map_err(|error| Failed::new("input", format!("its input cannot be read: {error}")).permanent())
 }
 
 /// What async and blocking handlers can ask of their run. [`Job`](crate::Job) and [`BlockingJob`](crate::BlockingJob)

@@ -151,8 +151,8 @@ impl Task {
     /// What is recorded of a handler that returned so.
     pub(crate) fn answer(&self, returned: Result<Done, Failed>) -> TaskOutcome {
         let failed = |failed: Failed| {
-            let Failed { error_type, error_message } = failed;
-            TaskOutcome::End(OwnerEnd::Finished(Outcome::Failed { error_type, error_message }))
+            let Failed { error_type, error_message, permanent } = failed;
+            TaskOutcome::End(OwnerEnd::Finished(Outcome::Failed { error_type, error_message, permanent }))
         };
         match returned {
             Ok(Done::Suspended(reason)) => TaskOutcome::Suspend(reason),

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
-use outlive::engine::worker::{Done, StopReason, Worker, WorkerTiming};
+use outlive::engine::worker::{Done, Failed, StopReason, Worker, WorkerTiming};
 use outlive::ownership::Stop;
 
 const NEVER: Duration = Duration::from_secs(100_000);
@@ -28,7 +28,7 @@ fn work_and_cancels_arrive_before_the_next_poll() {
         .handle_blocking("watched", move |job| {
             begun.send(job.id()).unwrap();
             stopped.send(job.wait_for_stop(PATIENCE)).unwrap();
-            Ok(Done::Stopped)
+            Ok::<_, Failed>(Done::Stopped)
         })
         .start()
         .unwrap();
@@ -90,7 +90,7 @@ fn f_62_work_is_found_by_polling_where_a_pooler_drops_notify() {
     );
     let worker = Worker::builder(shared(&pooler.url(&direct)))
         .times(times.unwrap())
-        .handle_blocking("found", |_| Ok(()))
+        .handle_blocking("found", |_| Ok::<_, Failed>(()))
         .start()
         .unwrap();
     for done in 1..=3 {

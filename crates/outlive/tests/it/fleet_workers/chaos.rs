@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outlive::engine::worker::{BlockingJob, Tally, Worker, WorkerTiming};
+use outlive::engine::worker::{BlockingJob, Failed, Tally, Worker, WorkerTiming};
 use outlive::lifecycle::{Action, Fence, Observed, Outcome, apply};
 use outlive::owner::Evidence;
 use outlive::policy::{Lease, OrphanPolicy, Policy, Retry};
@@ -69,7 +69,7 @@ fn be_worker(url: &str) {
     let work = |lasts| {
         move |job: &BlockingJob| {
             job.wait_for_stop(lasts);
-            Ok(())
+            Ok::<_, Failed>(())
         }
     };
     let worker = Worker::builder(registry).concurrency(8).prefetch(4).times(WorkerTiming::fast());

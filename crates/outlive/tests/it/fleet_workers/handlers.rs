@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use outlive::record::GaveUp;
 use outlive::registry::{Planned, Registry};
 use outlive::run::{DOCUMENT_LIMIT, StateName};
 use outlive::testing::server::Server;
@@ -35,10 +36,12 @@ fn typed_input_is_read_and_the_return_value_is_the_result() {
         let maker = world.process();
         let input = Migrate { tenant: "acme".into(), rows: 7 };
         let run = maker.enqueue(maker.spec("migrate").with_input(&input).unwrap()).await.unwrap();
-        let odd = maker.enqueue(maker.spec("migrate").with_input(&"no tenant").unwrap()).await.unwrap();
-        let none = maker.enqueue(maker.spec("migrate")).await.unwrap();
+        // What another attempt cannot change is not retried.
+        let retried = |kind: &str| Spec { policy: Policy::default().with_retries(3), ..maker.spec(kind) };
+        let odd = maker.enqueue(retried("migrate").with_input(&"no tenant").unwrap()).await.unwrap();
+        let none = maker.enqueue(retried("migrate")).await.unwrap();
         let plain = maker.enqueue(maker.spec("plain")).await.unwrap();
-        let large = maker.enqueue(maker.spec("large")).await.unwrap();
+        let large = maker.enqueue(retried("large")).await.unwrap();
         let worker = eager(world.process())
             .concurrency(8)
             .runtime(runtime.handle().clone())
@@ -51,7 +54,7 @@ fn typed_input_is_read_and_the_return_value_is_the_result() {
                 assert_eq!(job.input, Value::Null);
                 Ok::<_, Failed>(())
             })
-            .handle_blocking("large", |_| Ok("x".repeat(DOCUMENT_LIMIT)))
+            .handle_blocking("large", |_| Ok::<_, Failed>("x".repeat(DOCUMENT_LIMIT)))
             .start()
             .unwrap();
         worker.wait_until(|tally| tally.succeeded == 2 && tally.failed == 3);
@@ -66,6 +69,7 @@ fn typed_input_is_read_and_the_return_value_is_the_result() {
             let End::Failed(failure) = &run.ending().unwrap().how else { panic!("{run:?}") };
             assert_eq!((failure.error_type.as_str(), &run.result), (error_type, &None), "{failure:?}");
         }
+            assert_eq!((run.failures, failure.gave_up), (1, Some(GaveUp::Permanent)));
     });
 }
 
@@ -212,8 +216,10 @@ fn ten_thousand_async_handlers_need_little_memory() {
         .handle("sleeps", move |_: Job| {
             let mut waking = waking.clone();
             async move {
-                waking.wait_for(|awake| *awake).await?;
-                Ok::<_, Failed>(())
+                tokio::select! {
+                    woken = waking.wait_for(|awake| job.input < *awake) => woken.map(|_| Done::Succeeded(Value::Null)),
+                    _ = job.stopped() => Ok(Done::Stopped),
+                }
             }
         })
         .start()
@@ -308,7 +314,7 @@ fn handler_is_given_the_trace_parent_of_its_run() {
             .handle_blocking("blocking", move |job| {
                 tracing::info!("handled");
                 second.change(|found| found.push(job.trace_parent()));
-                Ok(())
+                Ok::<_, Failed>(())
             })
             .start()
             .unwrap();

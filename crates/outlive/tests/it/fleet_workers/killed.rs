@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use outlive::engine::worker::{Worker, WorkerTiming};
+use outlive::engine::worker::{Failed, Worker, WorkerTiming};
 use outlive::policy::{OrphanPolicy, Policy};
 use outlive::registry::Registry;
 use outlive::run::{Spec, StateName};
@@ -29,7 +29,7 @@ fn be_worker(url: &str) {
         Worker::builder(registry).concurrency(2).times(WorkerTiming::fast()).handle_blocking("job", move |job| {
             println!("begun {} {}", job.id(), job.run().attempt);
             while !ends && job.wait_for_stop(std::time::Duration::from_secs(60)).is_none() {}
-            Ok(())
+            Ok::<_, Failed>(())
         });
     let worker = worker.start().unwrap();
     let _ = std::io::stdin().read_line(&mut String::new());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlive::Failed;
 use outlive::error::Error;
 use outlive::registry::{Parent, Planned, Registry};
 use outlive::run::{Key, Release, Spec, StateName};
@@ -68,8 +69,9 @@ fn rate_holds_for_all_workers_and_waiting_runs_name_it() {
             runs.push(maker.enqueue(rated).await.unwrap().id);
         }
         let free = maker.enqueue(spec("job")).await.unwrap();
-        let workers =
-            [(); 2].map(|()| eager(world.process()).concurrency(4).handle_blocking("job", |_| Ok(())).start().unwrap());
+        let workers = [(); 2].map(|()| {
+            eager(world.process()).concurrency(4).handle_blocking("job", |_| Ok::<_, Failed>(())).start().unwrap()
+        });
         let mut done = 0;
         for expected in [2, 4, RUNS] {
             let ended = || workers.iter().map(|worker| worker.tally().succeeded).sum::<u64>() as usize;
