@@ -149,7 +149,7 @@ impl Handle {
 
     /// Suspends the run until it is woken.
     fn suspend(&self, py: Python<'_>, reason: String) -> PyResult<&'static str> {
-        self.end_once(py, || pollster::block_on(self.handle.suspend_shared(reason)).map(|()| Persisted::Committed))
+        self.end_once(py, || pollster::block_on(self.handle.suspend(reason)).map(|()| Persisted::Committed))
     }
 
     /// Whether it was ended here.

@@ -10,7 +10,7 @@ mod action_kind;
 mod can;
 mod cancel;
 mod capacity;
-mod checks;
+pub(crate) mod checks;
 mod delete;
 mod edit;
 pub mod fairness;
@@ -469,7 +469,7 @@ impl ActionContext<'_> {
                 result = returned.clone();
                 End::Succeeded
             }
-            Outcome::Failed { error_type, error_message } => End::Failed(Failure {
+            Outcome::Failed { error_type, error_message, permanent } => End::Failed(Failure {
                 error_type: truncate_message(error_type.clone()),
                 error_message: truncate_message(error_message.clone()),
                 reap: None,

@@ -67,7 +67,7 @@ pub(super) fn take_report(next: &mut Run, report: &Report) -> Result<(), Refusal
     Ok(())
 }
 
-pub(super) fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
+pub(crate) fn check_size(what: &'static str, document: Option<&Value>) -> Result<(), Refusal> {
     if document.is_some_and(|document| is_deeper(document, DEPTH_LIMIT)) {
         return Err(Refusal::TooDeep { what, limit: DEPTH_LIMIT });
     }

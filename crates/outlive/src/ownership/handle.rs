@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::heartbeat::WorkerState;
 use super::held::{Held, Stop};
 use crate::error::Error;
 use crate::lifecycle::OwnerEnd;
+use crate::lifecycle::checks::check_size;
 use crate::lifecycle::{Action, Fence, Outcome, Refusal, Report, Transition, apply};
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName, Usage};
@@ -37,7 +39,12 @@ const TRIES: usize = 16;
 pub enum Persisted {
     /// The store has committed it.
     Committed,
-    /// The store could not be written. The outcome is spooled on this host and delivered when the store is reachable.
+    /// The store could not be written. The outcome is in the spool of the home ([`Registry::open`] says where that is), and is
+    /// delivered when the store is reachable: by this process as long as it lives, else by the next worker, supervisor or owner
+    /// of runs of this user in the same registry, or by [`Registry::deliver_spooled`].
+    ///
+    /// [`Registry::open`]: crate::Registry::open
+    /// [`Registry::deliver_spooled`]: crate::Registry::deliver_spooled
     Spooled,
 }
 
@@ -224,15 +231,10 @@ impl RunHandle {
 
     /// Lets go of the run until it is woken.
     ///
-    /// If this fails the run is still held, as if it had not been tried.
-    pub async fn suspend(&mut self, reason: impl Into<String>) -> Result<(), Error> {
-        self.suspend_shared(reason.into()).await
-    }
-
-    /// Suspends the run through a handle that several threads share. None of them may end the run meanwhile.
-    #[doc(hidden)]
-    pub async fn suspend_shared(&self, reason: String) -> Result<(), Error> {
-        let reason = self.redactor.text(&reason);
+    /// If this fails the run is still held, as if it had not been tried. Of several threads that share the handle none may
+    /// end the run meanwhile.
+    pub async fn suspend(&self, reason: impl Into<String>) -> Result<(), Error> {
+        let reason = self.redactor.text(&reason.into());
         let action = Action::Suspend { fence: self.fence(), reason };
         self.change(None, &action, Stamp::draw(&*self.keeping.entropy), &mut UnresolvedWrite::default()).await?;
         self.close();
@@ -242,6 +244,28 @@ impl RunHandle {
     /// Records that the work succeeded. An end is recorded once: later ends of this handle are refused.
     pub async fn succeed(&self) -> Result<Persisted, Error> {
         self.end(None, OwnerEnd::Finished(Outcome::SUCCEEDED), None).await
+    }
+
+    /// Records that the work succeeded, and what it returned: `outlive result RUN` prints it. A result that cannot be
+    /// written as JSON, is longer than 1 MiB or nested deeper than 48 levels is refused, and the run is still held.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), outlive::Error> {
+    /// # pollster::block_on(async {
+    /// let registry = outlive::Registry::open("memory:").await?;
+    /// let run = registry.start(registry.spec("import")).await?;
+    /// run.succeed_with(&["a.csv", "b.csv"]).await?;
+    /// assert_eq!(registry.get(run.id()).await?.run.result.unwrap()[1], "b.csv");
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn succeed_with(&self, result: &impl Serialize) -> Result<Persisted, Error> {
+        let unwritable = |error| Error::Invalid(format!("a result that cannot be written as JSON: {error}"));
+        let result = serde_json::to_value(result).map_err(unwritable)?;
+        check_size("result", Some(&result)).map_err(|refusal| Error::Refused { run: self.id(), refusal })?;
+        let result = Some(Arc::new(result)).filter(|result| !result.is_null());
+        self.end(None, OwnerEnd::Finished(Outcome::Succeeded { result }), None).await
     }
 
     /// Records that the work failed, with a class that the policy of the run can name and a message for people.

@@ -80,7 +80,7 @@ impl Process {
     }
 
     /// Does the work of one run, until it has an outcome, loses the run or lets go of it.
-    pub(super) async fn attend(&self, mut handle: RunHandle) {
+    pub(super) async fn attend(&self, handle: RunHandle) {
         let (run, fence) = (handle.id(), handle.fence());
         let claimed = handle.run();
         loop {

@@ -241,7 +241,7 @@ impl<'a> Batch<'a> {
             return None;
         }
         self.tally.commits += 1;
-        match task.handle.suspend_shared(reason.clone()).await {
+        match task.handle.suspend(reason.clone()).await {
             Ok(()) => self.tally.suspended += 1,
             Err(error) if error.code() == Code::Lost => {
                 task.handle.close();

@@ -93,7 +93,7 @@ fn l18_interrupt_ends_only_its_own_runs_and_names_the_signal() {
 fn l19_a_run_suspended_for_a_year_is_neither_stale_nor_gone() {
     on_each(async |world| {
         let owner = world.process();
-        let mut handle = owner.start(spec("approval")).await.unwrap();
+        let handle = owner.start(spec("approval")).await.unwrap();
         let id = handle.id();
         handle.suspend("waits for a signature").await.unwrap();
         world.clock.pass(Duration::from_secs(365 * 86_400));
