@@ -43,6 +43,9 @@ use crate::model::run::Run;
 use crate::ownership::handle::RunHandle;
 use crate::registry::Registry;
 
+/// How long futures that were aborted may take to reach their next await before their runs are ended without them.
+const ABORT_GRACE: Duration = Duration::from_secs(1);
+
 /// A callback for errors that the worker survived.
 type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 /// A callback for runs whose handler is about to be called.
@@ -150,9 +153,13 @@ impl Worker {
             floor.advance(Stage::Stopping);
             floor.wait_idle(self.last_grace);
         }
+        // A future that is dropped reports its end itself, so that its retry begins after it.
+        let aborts = floor.abandoned().iter().filter(|task| task.handle.abort()).count();
+        if aborts > 0 {
+            floor.wait_idle(ABORT_GRACE);
+        }
         for task in floor.abandoned() {
-            floor.end(task.clone(), TaskOutcome::interrupted("its worker was stopped, and its handler was not done"));
-            task.abort();
+            floor.end(task, TaskOutcome::abandoned());
         }
         floor.advance(Stage::Over);
         join(self.maintenance.take());

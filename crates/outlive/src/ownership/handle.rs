@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use tokio::task::AbortHandle;
 
 use super::heartbeat::WorkerState;
 use super::held::{Held, Stop};
@@ -157,6 +158,17 @@ impl RunHandle {
             return Stop::Lost;
         }
         self.held.wait_for_stop().await
+    }
+
+    /// Begins the work of a holder that is a future with `spawn`, which answers with what aborts it. Does nothing where the run
+    /// has ended before.
+    pub(crate) fn spawn(&self, spawn: impl FnOnce() -> AbortHandle) {
+        self.held.spawn(spawn);
+    }
+
+    /// Aborts the work, where it is a future that has begun. Answers whether it is.
+    pub(crate) fn abort(&self) -> bool {
+        self.held.abort()
     }
 
     /// Allows the attempt at most `timeout`, where its policy allows more.

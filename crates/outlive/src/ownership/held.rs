@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use crate::lifecycle::{Fence, note_usage};
 use crate::model::id::{Epoch, RunId};
@@ -61,6 +62,7 @@ pub(crate) struct Held {
     /// As it was last read or written.
     pub(crate) record: Mutex<Record>,
     stopping: Arc<Mutex<Stopping>>,
+    work: Mutex<Work>,
     /// Wakes owners that wait for a reason to stop.
     stop_changed: Notify,
     progress: Mutex<Unwritten>,
@@ -87,6 +89,14 @@ struct UsageNotes {
     latest: Option<Arc<Usage>>,
     /// What of it is on record, and when it was written, by time since boot.
     written: Option<(Arc<Usage>, Duration)>,
+}
+
+/// The future that does the work, where there is one.
+#[derive(Default)]
+struct Work {
+    future: Option<AbortHandle>,
+    /// It is not to begin, or to go on.
+    is_aborted: bool,
 }
 
 /// The reason to stop, and the callback that receives it.
@@ -124,6 +134,7 @@ impl Held {
             stops_unheard: policy.on_lease_loss.unwrap_or(careful) == OnLeaseLoss::Stop,
             record: Mutex::new(record),
             stopping: Arc::default(),
+            work: Mutex::default(),
             stop_changed: Notify::new(),
             progress: Mutex::default(),
             usage: Mutex::default(),
@@ -218,6 +229,11 @@ impl Held {
             .is_some_and(|timeout| now.saturating_sub(self.since) + self.ran_for.unwrap_or_default() > timeout)
     }
 
+    /// Whether it has run for so much longer than it may that its work cannot be waited for.
+    pub(super) fn is_long_over(&self, now: Duration) -> bool {
+        self.is_over(now.saturating_sub(self.lease.lasts()))
+    }
+
     /// Whether it must stop by itself after such a time in which the store took no beat.
     pub(super) fn must_stop(&self, unheard_for: Duration) -> bool {
         self.stops_unheard && unheard_for >= self.lease.own_deadline()
@@ -263,8 +279,34 @@ impl Held {
         }
     }
 
-    /// Tells the holder to stop. The first reason stands, unless the run is lost.
+    /// Begins the work with `spawn`, which answers with what aborts it, unless it was aborted before.
+    pub(super) fn spawn(&self, spawn: impl FnOnce() -> AbortHandle) {
+        let mut work = lock(&self.work);
+        if !work.is_aborted {
+            work.future = Some(spawn());
+        }
+    }
+
+    /// Drops the future that does the work at its next await. False where the work is none, or not begun: it will not be
+    /// begun as one.
+    pub(super) fn abort(&self) -> bool {
+        let mut work = lock(&self.work);
+        work.is_aborted = true;
+        work.future.as_ref().map(AbortHandle::abort).is_some()
+    }
+
+    /// Tells the holder to stop. The first reason stands, unless the run is lost. Work that does not listen is aborted, but not
+    /// because a person asks it to stop.
     pub(super) fn tell(&self, stop: Stop) {
+        let is_asked = matches!(stop, Stop::Cancelled(_));
+        let is_watched = self.is_watched();
+        self.tell_reason(stop);
+        if !is_asked && !is_watched {
+            self.abort();
+        }
+    }
+
+    fn tell_reason(&self, stop: Stop) {
         let mut stopping = lock(&self.stopping);
         if stopping.reason.is_none() || stop == Stop::Lost && stopping.reason != Some(Stop::Lost) {
             tracing::info!(run = %self.id, epoch = self.epoch.0, reason = stop.name(), "stop requested");

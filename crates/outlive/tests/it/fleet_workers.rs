@@ -1,5 +1,6 @@
 //! Workers of a fleet: who does what waits, in which order, and what becomes of it when something goes wrong. W02 to W09.
 
+mod aborted;
 mod chaos;
 mod fairness;
 mod handlers;
@@ -478,7 +479,6 @@ fn a_worker_without_slots_or_handlers_is_refused() {
     assert!(eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).concurrency(0).start().is_err());
     assert!(eager(world.process()).handle_blocking("job", |_| Ok::<_, Failed>(())).kind("other").start().is_err());
     let second = Duration::from_secs(1);
-    assert!(eager(world.process()).handle_blocking("job", |_| Ok(())).timeout_of("other", second).start().is_err());
     assert!(
         eager(world.process())
             .handle_blocking("job", |_| Ok::<_, Failed>(()))

@@ -112,9 +112,7 @@ impl ReturnGuard {
 
 impl Drop for ReturnGuard {
     fn drop(&mut self) {
-        let answer = self.answer.take();
-        let answer =
-            answer.unwrap_or_else(|| TaskOutcome::interrupted("its worker was stopped, and its handler was not done"));
+        let answer = self.answer.take().unwrap_or_else(|| self.task.aborted());
         self.floor.returned(&self.task, answer);
     }
 }
@@ -125,17 +123,18 @@ fn spawn(
     task: Arc<Task>,
     handler: &(dyn Fn(Arc<Task>) -> Returning + Send + Sync),
 ) {
-    let mut work = handler(task.clone());
+    let mut called = handler(task.clone());
     let report = ReturnGuard { floor: floor.clone(), task: task.clone(), answer: None };
-    let spawned = runtime.spawn(Instrument::in_current_span(async move {
+    let work = Instrument::in_current_span(async move {
         let polled = poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+            let polled = catch_unwind(AssertUnwindSafe(|| called.as_mut().poll(context)));
             polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
         });
         let returned = polled.await;
         report.say(returned);
-    }));
-    task.aborted_by(spawned.abort_handle());
+    });
+    // Where its run has ended already, what was made is dropped unbegun, which reports it.
+    task.handle.spawn(|| runtime.spawn(work).abort_handle());
 }
 
 fn panicked(panic: Box<dyn Any + Send>) -> Returned {

@@ -94,8 +94,10 @@ impl<I: DeserializeOwned> Job<I> {
 impl<I> Job<I> {
     /// Waits until the work should stop. For `select!`, beside the work.
     ///
-    /// A handler that has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when
-    /// it runs for longer than its policy allows, and what its handler answers later is refused.
+    /// A handler that has called it is trusted to stop at its timeout, too, and when its run is lost or the store is out of
+    /// reach for too long. One that has not, though it may have polled [`JobRun::stop_requested`], is aborted then: its future is
+    /// dropped at its next await, and the run ends after that. So no lock is freed and no retry begins while a handler
+    /// is at work, unless its future blocks its thread for a whole lease after the timeout.
     pub async fn stopped(&self) -> StopReason {
         self.task.stopped().await
     }
@@ -153,8 +155,10 @@ impl BlockingJob {
 
     /// Waits for a reason to stop, for at most `timeout`.
     ///
-    /// A handler that has called it is trusted to stop at its timeout, too. A run whose handler never has is ended when it runs
-    /// for longer than its policy allows, and what its handler answers later is refused.
+    /// A handler that has called it is trusted to stop at its timeout, too. No thread can be aborted: a run whose handler never
+    /// has called it is ended when it runs for longer than its policy allows. Its locks are free then and its retry may begin while
+    /// the handler still computes; what it answers later is refused. So a blocking handler with a timeout calls this between its
+    /// parts, or hands its [`JobRun::fence`] to whatever it writes to.
     pub fn wait_for_stop(&self, timeout: Duration) -> Option<StopReason> {
         self.task.wait_for_stop(timeout)
     }

@@ -1,12 +1,11 @@
 //! A task: a claimed run on its way through a worker, and the request to stop that reaches its handler.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use super::outcome::{Done, Failed};
 use crate::lifecycle::{Outcome, OwnerEnd};
@@ -37,6 +36,11 @@ impl TaskOutcome {
     /// The attempt is over without its handler having said how.
     pub(super) fn interrupted(reason: &str) -> Self {
         Self::End(OwnerEnd::Interrupted(Interruption { signal: None, reason: reason.into() }))
+    }
+
+    /// Its worker ended before its handler was done.
+    pub(super) fn abandoned() -> Self {
+        Self::interrupted("its worker was stopped, and its handler was not done")
     }
 }
 
@@ -76,14 +80,12 @@ pub(crate) struct Task {
     pub(super) ended: AtomicBool,
     signal: Arc<StopSignal>,
     watched: OnceLock<()>,
-    /// Ends its handler, where that is a future.
-    abort: OnceLock<AbortHandle>,
 }
 
 impl Task {
     pub(super) fn new(handle: RunHandle) -> Arc<Self> {
         let (ended, signal) = (AtomicBool::new(false), Arc::default());
-        Arc::new(Self { handle, ended, signal, watched: OnceLock::new(), abort: OnceLock::new() })
+        Arc::new(Self { handle, ended, signal, watched: OnceLock::new() })
     }
 
     /// Tells the handler that its worker ends.
@@ -91,18 +93,11 @@ impl Task {
         self.signal.ring(|state| state.ends = true);
     }
 
-    /// From now on the handler can be aborted. It is at once, where its worker gave up on it before it was spawned.
-    pub(super) fn aborted_by(&self, abort: AbortHandle) {
-        let _ = self.abort.set(abort);
-        if self.ended.load(Ordering::SeqCst) {
-            self.abort();
-        }
-    }
-
-    /// Ends a handler that is a future at its next await. One on a thread continues; what it answers is ignored.
-    pub(super) fn abort(&self) {
-        if let Some(abort) = self.abort.get() {
-            abort.abort();
+    /// What is recorded of a handler whose future was dropped before it returned.
+    pub(super) fn aborted(&self) -> TaskOutcome {
+        match self.stop_reason() {
+            Some(StopReason::Run(_)) => self.answer(Ok(Done::Stopped)),
+            Some(StopReason::WorkerEnds) | None => TaskOutcome::abandoned(),
         }
     }
 
