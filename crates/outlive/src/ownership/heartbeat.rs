@@ -9,13 +9,14 @@ mod reports;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub(crate) use self::thread::HeartbeatThread;
 use super::claims_in_flight::ClaimsInFlight;
-use super::deferred::deliver_one;
+use super::deferred::{deliver_one, deliver_waiting};
 use super::event_fd::EventFd;
 use super::held::{Held, Stop};
 use crate::host::MadeBy;
@@ -440,6 +441,19 @@ impl WorkerState {
             }
         }
         left
+    }
+
+    /// Delivers the outcomes of this registry that an earlier process spooled. One that cannot be written waits on.
+    async fn deliver_spooled(&self, store: &dyn Store) -> Result<(), store::Error> {
+        let Some(spool) = &self.spool else { return Ok(()) };
+        deliver_waiting(
+            store,
+            spool,
+            &spool.waiting(slice::from_ref(&self.registry), |name| name == self.registry),
+            &self.me,
+        )
+        .await
+        .map(drop)
     }
 
     /// Limits how long the end of the thread is waited for, from now on.

@@ -3,20 +3,10 @@
 use super::Registry;
 use crate::error::Error;
 use crate::lifecycle::apply;
-use crate::model::id::RunId;
 use crate::model::run::Run;
-use crate::ownership::deferred::deliver_one;
-use crate::ownership::spool::{Spool, Spooled};
-use crate::store;
-
-/// What became of the ends that waited to be recorded.
-#[derive(Debug, Default)]
-pub struct Delivered {
-    /// How many are on record.
-    pub recorded: usize,
-    /// The runs whose ends still wait, and what is in their way.
-    pub left: Vec<(RunId, store::Error)>,
-}
+pub use crate::ownership::deferred::Delivered;
+use crate::ownership::deferred::deliver_waiting;
+use crate::ownership::spool::Spooled;
 
 impl Registry {
     /// Its own name, which it keeps wherever it is moved to, if it has one.
@@ -50,26 +40,14 @@ impl Registry {
         self.spool.as_ref().map(|spool| spool.waiting(&keys, is_meant)).unwrap_or_default()
     }
 
-    /// Records the ends that an earlier process could not. One that still cannot be recorded is left where it is, and
-    /// the others do not wait for it.
+    /// Delivers the outcomes of this registry that wait in the spool of the home, because the store would not take them when
+    /// their runs ended. A [`Worker`](crate::Worker) does so when it starts and from time to time, and so does the first
+    /// heartbeat of a process that owns runs: call it where a program only reads, or is to say what is left. An outcome that
+    /// still cannot be written is left where it is, and the others do not wait for it.
     pub async fn deliver_spooled(&self) -> Result<Delivered, Error> {
-        let mut delivered = Delivered::default();
-        self.spool.iter().for_each(Spool::sort);
-        for end in &self.spooled() {
-            match deliver_one(&*self.store, end, &self.me).await {
-                Ok(()) => {
-                    if let Some(spool) = &self.spool {
-                        spool.forget(end);
-                    }
-                    delivered.recorded += 1;
-                }
-                Err(error) if error.is_refused() || matches!(error, store::Error::Corrupt(_)) => {
-                    delivered.left.push((end.run, error));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(delivered)
+        let Some(spool) = &self.spool else { return Ok(Delivered::default()) };
+        spool.sort();
+        Ok(deliver_waiting(&*self.store, spool, &self.spooled(), &self.me).await?)
     }
 }
 

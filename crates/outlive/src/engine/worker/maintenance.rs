@@ -11,6 +11,9 @@ use crate::model::time::{Clock, SystemClock};
 /// Maintains the registry until the worker is to end.
 pub(super) fn look_after(order: &WorkerContext) {
     let mut maintenance = WorkerMaintenance::new(order);
+    if let Err(error) = pollster::block_on(order.registry.deliver_spooled()) {
+        order.survived(&error);
+    }
     while order.floor.pause(order.spread(order.times.reap_every)) {
         if let Err(error) = pollster::block_on(maintenance.pass(SystemClock.awake())) {
             order.survived(&error);
@@ -30,13 +33,17 @@ impl<'a> WorkerMaintenance<'a> {
         Self { order, maintenance: Maintenance::new(order.registry.worker()), next_release: Duration::ZERO }
     }
 
-    /// Reaps, and releases runs that wait for others. `now` is the time awake by the clock that the caller waits by.
+    /// Reaps, delivers spooled outcomes, and releases runs that wait for others. `now` is the time awake by the clock that the caller waits by.
     pub(crate) async fn pass(&mut self, now: Duration) -> Result<(), Error> {
         let reaped = self.maintenance.reap(&self.order.registry).await?;
         self.tell(&reaped.ended);
         if now >= self.next_release {
             self.next_release = now + self.order.times.poll_every;
             if self.maintenance.release(&self.order.registry).await? > 0 {
+            // Of this worker and of earlier processes of this user. One that cannot be written keeps nothing from being released.
+            if let Err(error) = self.order.registry.deliver_spooled().await {
+                self.order.survived(&error);
+            }
                 self.order.floor.wake();
             }
         }

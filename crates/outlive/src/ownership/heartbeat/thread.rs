@@ -70,6 +70,7 @@ fn keep_beating(
 ) {
     let mut store: Option<Arc<dyn Store>> = None;
     let mut last = keeping.clock.awake();
+    let mut has_delivered = false;
     loop {
         let next = last + keeping.interval();
         let until_beat = next.saturating_sub(keeping.clock.awake());
@@ -108,7 +109,12 @@ fn keep_beating(
         // A defect in one beat must not end all beats.
         let beat =
             |store: &dyn Store| std::panic::catch_unwind(AssertUnwindSafe(|| pollster::block_on(keeping.tick(store))));
-        if matches!(beat(beating), Ok(Err(store::Error::Denied(_)))) && store.take().is_some() {
+        let beaten = beat(beating);
+        if !has_delivered && matches!(beaten, Ok(Ok(()))) {
+            // Once, with the first beat that the store takes; maintenance delivers what is spooled later.
+            has_delivered = pollster::block_on(keeping.deliver_spooled(beating)).is_ok();
+        }
+        if matches!(beaten, Ok(Err(store::Error::Denied(_)))) && store.take().is_some() {
             // A connection of its own that was opened with the last descriptors has none left to work with.
             drop(beat(shared));
         }
@@ -144,5 +150,50 @@ impl Drop for HeartbeatThread {
             // A store that is away does not keep a process from ending: what is owed stays in the spool.
             Some(limit) => drop(started.ended.recv_timeout(limit)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::{Outcome, OwnerEnd};
+    use crate::model::id::{Stamp, SystemEntropy, WorkerId};
+    use crate::model::run::StateName;
+    use crate::model::time::{Clock, SystemClock};
+    use crate::ownership::spool::{Spool, Spooled};
+    use crate::store::memory::MemoryStore;
+    use crate::store::{Expect, Write};
+    use crate::testing::{lifecycle, person, spec, stranger};
+
+    #[test]
+    fn first_beat_delivers_what_an_earlier_process_spooled() {
+        let (home, entropy, registry) = (tempfile::tempdir().unwrap(), Arc::new(SystemEntropy), "memory:".to_owned());
+        let (spool, store) = (Spool::new(home.path()), Arc::new(MemoryStore::default()));
+        let dead = WorkerId::draw(SystemClock.now(), &*entropy);
+        let run = lifecycle::specimen(StateName::Running, spec("job"), dead).unwrap();
+        let (id, epoch, at, stamp) = (run.id, run.epoch, SystemClock.now(), Stamp::draw(&*entropy));
+        let write =
+            Write { expect: Expect::Absent, run, events: Vec::new(), ended: None, stamp: Stamp::draw(&*entropy) };
+        pollster::block_on(store.commit(vec![write])).unwrap();
+        let end = OwnerEnd::Finished(Outcome::SUCCEEDED);
+        let (registry_name, exit, usage) = (registry.clone(), None, None);
+        spool
+            .keep(&Spooled { registry: registry_name, run: id, worker: dead, epoch, stamp, at, end, exit, usage })
+            .unwrap();
+
+        let worker = WorkerId::draw(SystemClock.now(), &*entropy);
+        let (clock, me) = (Arc::new(SystemClock), person("ada"));
+        let state = Arc::new(WorkerState::new(worker, stranger(1), me, clock, entropy, registry, Some(spool)));
+        let reopened = store.clone();
+        let thread = HeartbeatThread::new(state.clone(), None, store.clone(), move || Ok(reopened.clone()));
+        thread.start().unwrap();
+        state.ask();
+        let until = SystemClock.awake() + Duration::from_secs(60);
+        while pollster::block_on(store.get(&[id])).unwrap()[0].run.state.name() != StateName::Succeeded {
+            assert!(SystemClock.awake() < until, "it was not delivered");
+            std::thread::yield_now();
+        }
+        drop(thread);
+        assert!(Spool::new(home.path()).waiting(&["memory:".into()], |_| true).is_empty());
     }
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use outlive::lifecycle::{Outcome, OwnerEnd};
 use outlive::ownership::handle::Persisted;
 use outlive::ownership::reaper::Reaper;
-use outlive::run::StateName;
+use outlive::run::{DOCUMENT_LIMIT, StateName};
 use outlive::store::Error;
 use outlive::testing::spec;
+use outlive::time::{Clock, SystemClock};
+use outlive::{Failed, Worker};
 
 use crate::world::{LEASE, Watched, on_each, unseen};
 
@@ -144,5 +146,34 @@ fn l12_outcome_spooled_by_a_dead_process_is_delivered() {
         assert_eq!(next.deliver_spooled().await.unwrap().recorded, 1);
         assert_eq!(world.see(id).await.state, StateName::Failed);
         assert_eq!(next.deliver_spooled().await.unwrap().recorded, 0);
+    });
+}
+
+#[test]
+fn l12_spooled_end_is_delivered_by_the_next_worker() {
+    on_each(async |world| {
+        let (store, left) = failing(&world, 0, away);
+        let home = tempfile::tempdir().unwrap();
+        let owner = world.process_on(store, unseen(1)).spooling_to(home.path());
+        let handle = owner.start(spec("job")).await.unwrap();
+        let id = handle.id();
+        left.store(5, Ordering::SeqCst);
+        let unwritable = handle.succeed_with(&std::collections::BTreeMap::from([(vec![1], 1)])).await.unwrap_err();
+        assert!(unwritable.to_string().contains("cannot be written as JSON"), "{unwritable}");
+        let long = handle.succeed_with(&"x".repeat(DOCUMENT_LIMIT)).await.unwrap_err();
+        assert!(long.to_string().contains("result"), "{long}");
+        assert_eq!(handle.succeed_with(&["a.csv"]).await.unwrap(), Persisted::Spooled);
+        drop(owner);
+        let worker = Worker::builder(world.process().spooling_to(home.path()))
+            .handle_blocking("other", |_| Ok::<_, Failed>(()))
+            .start()
+            .unwrap();
+        let until = SystemClock.awake() + Duration::from_secs(60);
+        while world.see(id).await.state != StateName::Succeeded {
+            assert!(SystemClock.awake() < until, "no worker delivered it");
+            std::thread::yield_now();
+        }
+        worker.stop();
+        assert_eq!(world.see(id).await.run.result.as_deref(), Some(&serde_json::json!(["a.csv"])));
     });
 }
