@@ -74,7 +74,7 @@ pub fn main() -> u8 {
     if completion::answer(&words) {
         return 0;
     }
-    logging::install();
+    logging::install(0);
     // A reader that has seen enough must not end us before we are done.
     let mask =
         SigSet::from(Signal::SIGPIPE).thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap_or_else(|_| SigSet::empty());
@@ -97,6 +97,7 @@ pub fn main() -> u8 {
         Ok(matches) => matches,
         Err(error) => return refuse(&error, &words),
     };
+    logging::install(matches.get_count("verbose"));
     let context = Context::new(matches.get_one::<String>("registry").cloned()).with_tree(|| command(None));
     let json = matches.get_flag("json");
     if matches.get_flag("utc") {
@@ -150,7 +151,7 @@ fn verb(words: &[OsString]) -> Option<String> {
     let mut words = words.iter().skip(1).map(|word| word.to_str());
     loop {
         match words.next()?? {
-            "--json" | "--quiet" | "--utc" => {}
+            "--json" | "--quiet" | "--utc" | "-v" | "-vv" | "--verbose" => {}
             "--registry" => _ = words.next()?,
             flag if flag.starts_with("--registry=") => {}
             noun if NOUNS.iter().any(|(known, _)| *known == noun) => return Some(format!("{noun} {}", words.next()??)),
@@ -208,7 +209,14 @@ pub fn command(verb: Option<&str>) -> Command {
             .display_order(BEHIND_OTHERS))
         .arg(everywhere("json", "Print JSON"))
         .arg(everywhere("utc", "Read and show times in UTC; JSON always has UTC"))
-        .arg(everywhere("quiet", "Show no progress bars").hide_short_help(true));
+        .arg(everywhere("quiet", "Show no progress bars").hide_short_help(true))
+        .arg(
+            everywhere("verbose", "Log to stderr what the library does; -vv logs more. OUTLIVE_LOG says it more finely")
+                .short('v')
+                // One line of every help for what `OUTLIVE_LOG` says is one too many.
+                .hide(true)
+                .action(ArgAction::Count),
+        );
     match verb {
         Some(exec::NAME) => return root.subcommand(exec::command()),
         Some(adopt::NAME) => return root.subcommand(adopt::command()),
@@ -320,7 +328,9 @@ mod tests {
             let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
             verb(&words)
         };
-        for line in ["outlive run -- true", "outlive --json --registry ps run x", "outlive --registry=ps run --json"] {
+        for line in
+            ["outlive run -- true", "outlive --json -v --registry ps run x", "outlive --registry=ps -vv run --json"]
+        {
             assert_eq!(found(line).as_deref(), Some("run"), "{line}");
         }
         assert_eq!(found("outlive --json queue add -- true").as_deref(), Some("queue add"));

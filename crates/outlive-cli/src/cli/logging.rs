@@ -1,6 +1,6 @@
-//! `OUTLIVE_LOG`: installs a subscriber that writes the library's events to stderr.
+//! `OUTLIVE_LOG` and `-v`: installs a subscriber that writes the library's events to stderr.
 //!
-//! Without the variable there is no subscriber, and an event costs one atomic read. A value that cannot be parsed is
+//! Without either there is no subscriber, and an event costs one atomic read. A value that cannot be parsed is
 //! reported and ignored: logging never keeps a run from starting.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -12,13 +12,19 @@ const VARIABLE: &str = "OUTLIVE_LOG";
 /// The targets that a bare level applies to.
 const OWN_TARGETS: &str = "outlive";
 
-/// Installs the subscriber that [`VARIABLE`] asks for, if it does.
-pub fn install() {
-    let Some(value) = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty()) else { return };
+/// Installs the subscriber that [`VARIABLE`] asks for, or that many `-v` where it says nothing. The first that is installed
+/// stays.
+pub fn install(verbosity: u8) {
+    let level = match verbosity {
+        0 => None,
+        1 => Some("info".to_owned()),
+        _ => Some("debug".to_owned()),
+    };
+    let Some(value) = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty()).or(level) else { return };
     match filter(&value) {
         Some(filter) => {
             let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-            // Only this function installs a subscriber, and only once.
+            // Only this function installs a subscriber. A second one is refused.
             let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
         }
         None => crate::ui::talk(&format!(

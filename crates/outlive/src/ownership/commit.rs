@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::error::Error;
 use crate::model::id::{RunId, Stamp};
-use crate::model::run::Run;
+use crate::model::run::{Run, State};
 use crate::model::time::Timestamp;
 use crate::store::{self, Change, Expect, Record, Rule, Selection, Store, Write, WriteOutcome};
 use crate::util::sync::lock;
@@ -37,6 +37,17 @@ impl UnresolvedWrite {
     /// Whether an own write may be on record without bearing its stamp any more.
     pub(crate) fn remains(&self) -> bool {
         self.0.is_some()
+    }
+}
+
+/// Logs that a run whose attempt has ended goes on to another, and when that is due.
+pub(crate) fn log_retry(run: &Run) {
+    if let State::Pending(pending) = &run.state
+        && run.attempt > 1
+    {
+        let due = tracing::field::display(pending.not_before.unwrap_or(run.updated_at));
+        let why = pending.reason.as_deref().unwrap_or_default();
+        tracing::info!(run = %run.id, attempt = run.attempt, due, why, "run is retried");
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::lifecycle::apply;
 use crate::model::id::RunId;
 use crate::model::run::Actor;
+use crate::ownership::commit::log_retry;
 use crate::ownership::spool::{Spool, Spooled};
 use crate::store::{self, Store, Write, WriteOutcome};
 
@@ -52,8 +53,10 @@ pub(crate) async fn deliver_one(store: &dyn Store, spooled: &Spooled, me: &Actor
             // Another owner or end has made it void.
             Err(_) => return Ok(()),
             Ok(transition) => {
+                let after = transition.run.clone();
                 let written = store.commit(vec![Write::change(&record, transition, spooled.stamp)]).await?;
                 if matches!(written.first(), Some(WriteOutcome::Done(_))) {
+                    log_retry(&after);
                     return Ok(());
                 }
             }

@@ -22,7 +22,7 @@ use crate::lifecycle::{Action, Fence, Outcome, Refusal, Report, Transition, appl
 use crate::model::id::{RunId, Stamp};
 use crate::model::run::{Event, Exit, Interruption, Progress, Run, Spec, StateName, Usage};
 use crate::model::time::show_duration;
-use crate::ownership::commit::{UnresolvedWrite, commit_until_known};
+use crate::ownership::commit::{UnresolvedWrite, commit_until_known, log_retry};
 use crate::redact::Redactor;
 use crate::secrets::masking;
 #[cfg(feature = "sqlite")]
@@ -86,6 +86,8 @@ impl RunHandle {
         worker: Arc<dyn Any + Send + Sync>,
         redactor: Arc<Redactor>,
     ) -> Self {
+        let (run, worker_id) = (&record.run, keeping.worker);
+        tracing::debug!(run = %run.id, epoch = run.epoch.0, attempt = run.attempt, worker = %worker_id, "run claimed");
         let held = Arc::new(Held::new(record, keeping.clock.since_boot(), ran_for));
         keeping.hold(&held);
         Self { held, keeping, store, redactor, open: AtomicBool::new(true), worker }
@@ -384,6 +386,7 @@ impl RunHandle {
     fn settle_end(&self, ending: PreparedEnd, written: Result<(), Error>) -> Result<Persisted, Error> {
         match written {
             Ok(()) => {
+                log_retry(&self.held.record().run);
                 self.close();
                 Ok(Persisted::Committed)
             }

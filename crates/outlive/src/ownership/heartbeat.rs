@@ -265,6 +265,11 @@ impl WorkerState {
         ticked.and(self.deliver(store).await)
     }
 
+    /// Logs a heartbeat that the store took so much later than it was due.
+    fn log_late(&self, late: Duration) {
+        tracing::warn!(worker = %self.worker, late_ms = late.as_millis() as u64, "heartbeat late");
+    }
+
     /// Logs failed heartbeats, and where an outage begins and ends.
     fn note_outage(&self, error: Option<&store::Error>) {
         let (now, worker) = (self.clock.since_boot(), self.worker);
@@ -292,7 +297,7 @@ impl WorkerState {
         if self.keep().leaving {
             self.deliver(store).await?;
         }
-        let (beat, held) = {
+        let (beat, held, lease) = {
             let mut keep = self.keep();
             let Summary { named, lease, .. } = keep.summary();
             let beat = Beat {
@@ -304,10 +309,14 @@ impl WorkerState {
                 leaving: keep.leaving && keep.held.is_empty(),
                 offer: keep.offer.clone(),
             };
-            (beat, keep.held.clone())
+            (beat, keep.held.clone(), lease)
         };
         let started = self.clock.since_boot();
         let reply = store.beat(&beat).await?;
+        let took = self.clock.since_boot().saturating_sub(started);
+        if took > lease.beat() {
+            self.log_late(took);
+        }
         // From when it was sent: the store may have heard it no later than that.
         self.keep().heard = Some(started);
         for id in &reply.lost {

@@ -15,6 +15,7 @@ use crate::lifecycle::OwnerEnd;
 use crate::model::id::Stamp;
 use crate::model::run::{Interruption, Run, State};
 use crate::ownership::Stop;
+use crate::ownership::commit::log_retry;
 use crate::ownership::handle::Persisted;
 use crate::secrets::masking;
 use crate::store::{self, Write, WriteOutcome};
@@ -186,6 +187,7 @@ impl<'a> Batch<'a> {
     fn done(&mut self, Ready { task, end, write }: Ready) {
         task.handle.close();
         self.count(&end);
+        log_retry(&write.run);
         self.notify_end(write.ended.as_deref().unwrap_or(&write.run), &write.run);
     }
 

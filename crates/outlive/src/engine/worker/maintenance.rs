@@ -36,14 +36,15 @@ impl<'a> WorkerMaintenance<'a> {
     /// Reaps, delivers spooled outcomes, and releases runs that wait for others. `now` is the time awake by the clock that the caller waits by.
     pub(crate) async fn pass(&mut self, now: Duration) -> Result<(), Error> {
         let reaped = self.maintenance.reap(&self.order.registry).await?;
+        tracing::debug!(reaped = reaped.ended.len(), live = reaped.live, "registry maintained");
         self.tell(&reaped.ended);
         if now >= self.next_release {
             self.next_release = now + self.order.times.poll_every;
-            if self.maintenance.release(&self.order.registry).await? > 0 {
             // Of this worker and of earlier processes of this user. One that cannot be written keeps nothing from being released.
             if let Err(error) = self.order.registry.deliver_spooled().await {
                 self.order.survived(&error);
             }
+            if self.maintenance.release(&self.order.registry).await? > 0 {
                 self.order.floor.wake();
             }
         }

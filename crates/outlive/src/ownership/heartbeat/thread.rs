@@ -99,6 +99,11 @@ fn keep_beating(
             keeping.wake.wait(None, BELL_REST);
         }
         last = keeping.clock.awake();
+        let late = last.saturating_sub(next);
+        if !rung && late > until_beat / 2 + RETRY {
+            // This thread was given no processor.
+            keeping.log_late(late);
+        }
         if !keeping.begin_beat() {
             return;
         }

@@ -3,11 +3,14 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use outlive::ownership::handle::{Persisted, RunHandle};
 use outlive::run::StateName;
 use outlive::store::Error;
 use outlive::testing::spec;
+use outlive::time::{Clock, SystemClock};
+use outlive::{Failed, Policy, Spec, Worker, WorkerTiming};
 
 use crate::world::{LEASE, Watched, World, unseen};
 
@@ -39,7 +42,8 @@ impl Logged {
     pub(crate) fn of_all_threads() -> Self {
         let logged = Self::default();
         let written = logged.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).without_time().with_writer(move || written.clone());
+        let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false).without_time();
+        let lines = lines.with_writer(move || written.clone());
         lines.init();
         logged
     }
@@ -49,6 +53,48 @@ impl Logged {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().filter(|line| line.contains(event)).map(str::to_owned).collect()
     }
+}
+
+#[test]
+fn claims_retries_late_heartbeats_and_maintenance_are_logged() {
+    let (logged, world) = (Logged::of_all_threads(), World::memory());
+    pollster::block_on(async {
+        let clock = world.clock.clone();
+        let hook = move |call| {
+            if call == "beat" {
+                clock.pass(LEASE);
+            }
+            Ok(())
+        };
+        let maker = world.process_on(Watched::new(world.store.clone(), hook), unseen(1));
+        maker.tick().await.unwrap();
+        let late = logged.of("heartbeat late");
+        assert!(late.len() == 1 && late[0].contains("WARN") && late[0].contains("late_ms=12000"), "{late:?}");
+
+        let policy = Policy::default().with_retries(3);
+        let run = world.process().enqueue(Spec { policy, ..spec("job") }).await.unwrap();
+        let look = Duration::from_millis(20);
+        let worker = Worker::builder(world.process())
+            .times(WorkerTiming::new(LEASE / 3, LEASE, look, look).unwrap())
+            .handle_blocking("job", |_| Err::<(), _>(Failed::new("network", "no answer")))
+            .start()
+            .unwrap();
+        worker.wait_until(|tally| tally.failed == 1);
+        let until = SystemClock.awake() + Duration::from_secs(60);
+        while logged.of("registry maintained").is_empty() {
+            assert!(SystemClock.awake() < until, "no maintenance was logged");
+            std::thread::yield_now();
+        }
+        worker.stop();
+        let (claimed, retried) = (logged.of("run claimed"), logged.of("run is retried"));
+        let of_run = |lines: &[String], level: &str| {
+            lines.len() == 1 && lines[0].contains(level) && lines[0].contains(&run.id.to_string())
+        };
+        assert!(
+            of_run(&claimed, "DEBUG") && of_run(&retried, "INFO") && retried[0].contains("due="),
+            "{claimed:?} {retried:?}"
+        );
+    });
 }
 
 #[test]
