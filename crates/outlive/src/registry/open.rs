@@ -42,8 +42,13 @@ const BUCKET_FORM: &str = "s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME"
 
 impl Registry {
     /// Opens the registry that `url` names, made if it is missing: `sqlite:PATH` for a directory of this machine,
-    /// `postgres://…` for a database that many share, `http://…` for what a server lends, or `memory:` for one that ends
-    /// with this process.
+    /// `postgres://…` for a database that many share, `s3://BUCKET/PREFIX` for a bucket, `http://…` for what a server lends,
+    /// or `memory:` for one that ends with this process. Each but `memory:` needs the cargo feature of its store.
+    ///
+    /// What this user has for all registries is in the home: the directory that `OUTLIVE_HOME` names, else
+    /// `$XDG_STATE_HOME/outlive`, else `~/.local/state/outlive`. There are the key that signs runs, outcomes that a
+    /// store would not take (`spool/`) and sealed environments. Without a home that can be written, runs have no signature and
+    /// an outcome that the store does not take ends with the process.
     pub async fn open(url: &str) -> Result<Self, Error> {
         if url == "memory:" {
             return Self::assemble(url.into(), Arc::new(MemoryStore::default()), open_trust);
@@ -80,8 +85,17 @@ impl Registry {
 
     /// Opens the registry that `url` names for reading, among many others: a bucket that does not answer is given up
     /// soon, and one without a registry is refused. Nothing is written there; what has ended in a bucket is cached in the
-    /// home.
+    /// home. A server of `http://…` is opened as [`Registry::open`] does, and its token says what may be written; `memory:` is
+    /// refused, as each opening of it is another registry.
     pub async fn read(url: &str) -> Result<Self, Error> {
+        if url == "memory:" {
+            let why = "`memory:` cannot be opened for reading: each opening of it is another registry";
+            return Err(Error::Invalid(format!("{why}; use `Registry::open`")));
+        }
+        #[cfg(feature = "http")]
+        if ServerAddress::is_meant(url) {
+            return Self::open(url).await;
+        }
         #[cfg(feature = "sqlite")]
         if let Some(path) = local_path(url) {
             return Self::read_local(path);
