@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use outlive::{Error, Failed, Job, Key, Policy, Registry, Worker};
+use outlive::{Done, Error, Failed, IntoDone, Job, Key, Policy, Registry, Worker};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -35,11 +35,12 @@ async fn main() -> Result<(), Error> {
     let worker = Worker::builder(&registry).concurrency(100).handle("migrate", |job: Job<Migrate>| async move {
         let work = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            Ok::<_, Failed>(Migrated { rows: job.input.rows })
+            Migrated { rows: job.input.rows }.into_done()
         };
         tokio::select! {
             done = work => done,
-            reason = job.stopped() => Err(Failed::new("stopped", format!("{reason:?}"))),
+            // Recorded as what was asked for: a cancel as cancelled, and a shutdown, which spends no attempt, as interrupted.
+            _ = job.stopped() => Ok::<_, Failed>(Done::Stopped),
         }
     });
     // A service waits for its signal to shut down instead: `worker.run_until(shutdown).await?`

@@ -1,5 +1,7 @@
 //! Exported history of a registry in a database: where it may go, and where a run went that is not found.
 
+use std::time::Duration;
+
 use super::Registry;
 use crate::error::Error;
 use crate::model::id::RunId;
@@ -11,6 +13,25 @@ impl Registry {
     #[doc(hidden)]
     pub fn database(&self) -> Option<&PostgresStore> {
         self.database.as_ref().filter(|_| self.opened_by.is_this_process())
+    }
+
+    /// Has a database keep what has ended for `keep`, rounded up to days, and for ever where that is none, which it does unless it
+    /// is told. What is older goes a table of time at a time, and stays gone. Said once, it holds for all processes. Registries
+    /// of other kinds are refused: `[retention]` of their `config.toml` has their settings.
+    ///
+    /// ```no_run
+    /// # async fn keep() -> Result<(), outlive::Error> {
+    /// let registry = outlive::Registry::open("postgres://app@localhost/app").await?;
+    /// registry.keep_history(Some(std::time::Duration::from_secs(90 * 86_400))).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn keep_history(&self, keep: Option<Duration>) -> Result<(), Error> {
+        let Some(database) = self.database() else {
+            let why = "is not in a database: set `[retention]` in its `config.toml`";
+            return Err(Error::Invalid(format!("`{}` {why}", self.shown())));
+        };
+        Ok(database.keep_history(keep).await?)
     }
 
     /// The location of exported history that a caller means: the one that it names, else the only one that this home names for

@@ -30,7 +30,10 @@ fn history_is_dropped_by_table_and_never_with_a_live_run() {
         assert_eq!(store.maintain().await.unwrap(), 0);
         let kept = parts(&schema);
         assert!(kept > 10, "{kept} tables for more than a year");
-        store.keep_history(Some(Duration::from_secs(30 * 86_400))).await.unwrap();
+        let month = Some(Duration::from_secs(30 * 86_400));
+        Registry::open(&url).await.unwrap().keep_history(month).await.unwrap();
+        let refused = Registry::open("memory:").await.unwrap().keep_history(month).await.unwrap_err();
+        assert_eq!(refused.code(), outlive::Code::Invalid, "{refused}");
         // The first is held by the run that waits; those between are empty.
         let dropped = store.maintain().await.unwrap();
         assert!(dropped > 8 && parts(&schema) < kept, "{dropped} of {kept}");
