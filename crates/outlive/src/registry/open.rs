@@ -124,6 +124,7 @@ impl Registry {
 
     /// Opens the registry in the database that `url` names, where there is one. Nothing is made there.
     #[cfg(feature = "postgres")]
+    #[doc(hidden)]
     pub async fn find_shared(url: &str) -> Result<Option<Self>, Error> {
         let found = PostgresStore::open_existing(&parse_address(url, DatabaseAddress::FORM)?).await?;
         found.map(|store| Self::over_shared(url, store)).transpose()
@@ -154,6 +155,7 @@ impl Registry {
 
     /// Opens the registry in a directory of this machine. With `create` it is made if it is missing.
     #[cfg(feature = "sqlite")]
+    #[doc(hidden)]
     pub fn open_local(path: &Path, create: Option<Sharing>) -> Result<Self, Error> {
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let store = match create {
@@ -165,6 +167,7 @@ impl Registry {
 
     /// Opens the registry in a directory of this machine to be read. Nothing is written, there or in the home.
     #[cfg(feature = "sqlite")]
+    #[doc(hidden)]
     pub fn read_local(path: &Path) -> Result<Self, Error> {
         Self::over_local(SqliteStore::read(path, Arc::new(SystemClock), Arc::new(SystemEntropy))?, Trust::read)
     }
@@ -182,6 +185,7 @@ impl Registry {
     /// Opens the bucket that `url` names for reading. Read permission suffices, and nothing is written there: where there
     /// is no registry yet, it has no runs, or those of other writers.
     #[cfg(feature = "object")]
+    #[doc(hidden)]
     pub async fn read_bucket(url: &str) -> Result<Self, Error> {
         let address = url.parse().map_err(|error| unusable(url, error))?;
         let store = Arc::new(ObjectStore::read(&address, None).await?);
@@ -190,6 +194,7 @@ impl Registry {
 
     /// The bucket below, if it is one.
     #[cfg(feature = "object")]
+    #[doc(hidden)]
     pub fn bucket(&self) -> Option<&ObjectStore> {
         self.bucket.as_deref().filter(|_| self.opened_by.is_this_process())
     }
@@ -293,6 +298,15 @@ impl Registry {
         let worker = Mutex::new(Some(Arc::new(super::Working::new(Arc::new(keeping), None, None))));
         let bare = Self::bare("test:".into(), store, clock, entropy, me);
         Self { signatures_withheld: true, beats_later: true, worker, ..bare }
+    }
+
+    /// This registry with notifications of a test's own: `listen` subscribes a callback, until what it answers with is dropped.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn listening_by(
+        self,
+        listen: impl Fn(super::OnNotification) -> Option<Box<dyn std::any::Any + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { listen: Some(Arc::new(listen)), ..self }
     }
 
     /// A registry over an [`ObjectStore`], with injected clock and entropy and no heartbeat thread. For tests.

@@ -1,14 +1,19 @@
 //! The harness: a registry in memory with a clock that only tests move, and workers that do one run at a time.
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{ManualClock, SeededEntropy, person, stranger};
 use crate::engine::worker::WorkerBuilder;
 use crate::error::Error;
 use crate::model::run::Run;
 use crate::registry::Registry;
+use crate::store::Notification;
 use crate::store::memory::MemoryStore;
+use crate::util::sync::lock;
 
 /// A registry in memory for tests of handlers. Nothing is written to disk, no time passes unless a test lets it, and ids
 /// follow from a seed.
@@ -48,6 +53,26 @@ use crate::store::memory::MemoryStore;
 pub struct Harness {
     registry: Registry,
     clock: Arc<ManualClock>,
+    listeners: Arc<BeatListeners>,
+}
+
+/// What is called with notifications.
+type BeatListener = Arc<dyn Fn(Notification) + Send + Sync>;
+
+/// The workers that want to be told of requests, each by a number.
+#[derive(Default)]
+struct BeatListeners {
+    listening: Mutex<BTreeMap<u64, BeatListener>>,
+    next: AtomicU64,
+}
+
+/// Tells its worker of nothing more once it is dropped.
+struct BeatSubscription(Arc<BeatListeners>, u64);
+
+impl Drop for BeatSubscription {
+    fn drop(&mut self) {
+        lock(&self.0.listening).remove(&self.1);
+    }
 }
 
 impl Harness {
@@ -55,6 +80,13 @@ impl Harness {
     pub fn new() -> Self {
         let clock = ManualClock::new();
         let (store, entropy) = (Arc::new(MemoryStore::new(clock.clone())), Arc::new(SeededEntropy::new(1)));
+        let listeners: Arc<BeatListeners> = Arc::default();
+        let listening = listeners.clone();
+        let listen = move |listener: Box<dyn Fn(Notification) + Send + Sync>| {
+            let number = listening.next.fetch_add(1, Ordering::SeqCst);
+            lock(&listening.listening).insert(number, listener.into());
+            Some(Box::new(BeatSubscription(listening.clone(), number)) as Box<dyn Any + Send + Sync>)
+        };
         let registry = Registry::over(store, clock.clone(), entropy, person("tester"), stranger(1));
         Self { registry: registry.listening_by(listen), clock, listeners }
     }
@@ -88,7 +120,7 @@ impl Harness {
     /// # }
     /// ```
     pub async fn beat(&self) -> Result<(), Error> {
-        let listeners: Vec<Listener> = lock(&self.listeners.listening).values().cloned().collect();
+        let listeners: Vec<BeatListener> = lock(&self.listeners.listening).values().cloned().collect();
         for worker in self.registry.store().workers().await? {
             listeners.iter().for_each(|listener| listener(Notification::Request(worker.id)));
         }
