@@ -7,10 +7,11 @@ use std::time::Duration;
 use outlive::record::GaveUp;
 use outlive::registry::{Planned, Registry};
 use outlive::run::{DOCUMENT_LIMIT, StateName};
+use outlive::store::postgres::PostgresStore;
 use outlive::testing::server::Server;
 use outlive::testing::spec;
 use outlive::time::{Clock, SystemClock};
-use outlive::{Done, End, Failed, Job, Spec, Stop, StopReason, TraceParent, Worker};
+use outlive::{Done, End, Failed, Job, Policy, Spec, Stop, StopReason, TraceParent, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -68,8 +69,8 @@ fn typed_input_is_read_and_the_return_value_is_the_result() {
             let run = world.record(run.id).await.run;
             let End::Failed(failure) = &run.ending().unwrap().how else { panic!("{run:?}") };
             assert_eq!((failure.error_type.as_str(), &run.result), (error_type, &None), "{failure:?}");
-        }
             assert_eq!((run.failures, failure.gave_up), (1, Some(GaveUp::Permanent)));
+        }
     });
 }
 
@@ -206,14 +207,25 @@ fn worker_drains_on_the_callers_runtime_and_needs_one() {
 fn ten_thousand_async_handlers_need_little_memory() {
     const RUNS: usize = 10_000;
     let runtime = runtime();
-    let registry = pollster::block_on(Registry::open(&Server::shared().fresh_url())).unwrap();
-    let plan = (0..RUNS).map(|_| Planned { spec: registry.spec("sleeps"), after: Vec::new() }).collect();
+    let store = pollster::block_on(PostgresStore::open(&Server::shared().fresh_url().parse().unwrap())).unwrap();
+    let beats = Arc::new(AtomicUsize::new(0));
+    let counted = beats.clone();
+    let watched = Watched::new(Arc::new(store), move |call| {
+        counted.fetch_add(usize::from(call == "beat"), Ordering::SeqCst);
+        Ok(())
+    });
+    let registry = Registry::with_store("test:", watched).unwrap();
+    let sleeps = |number: usize| registry.spec("sleeps").with_input(&number).unwrap();
+    let plan = (0..RUNS).map(|number| Planned { spec: sleeps(number), after: Vec::new() }).collect();
     pollster::block_on(registry.enqueue_all(plan)).unwrap();
-    let (before, (awake, waking)) = (status("VmRSS:"), tokio::sync::watch::channel(false));
+    // Those below the number are awake.
+    let (before, (awake, waking)) = (status("VmRSS:"), tokio::sync::watch::channel(0));
+    let begun = SystemClock.awake();
     let worker = Worker::builder(&registry)
         .concurrency(RUNS)
+        .grace(Duration::ZERO, LONG)
         .runtime(runtime.handle().clone())
-        .handle("sleeps", move |_: Job| {
+        .handle("sleeps", move |job: Job<usize>| {
             let mut waking = waking.clone();
             async move {
                 tokio::select! {
@@ -229,9 +241,16 @@ fn ten_thousand_async_handlers_need_little_memory() {
     println!("{grown} KiB more for {RUNS} handlers, {threads} threads");
     assert!(grown < 100 << 10, "{grown} KiB");
     assert!(threads < 24, "{threads} threads");
-    awake.send(true).unwrap();
-    worker.wait_until(|tally| tally.succeeded == RUNS as u64);
-    assert_eq!(worker.stop().most_at_once, RUNS);
+    awake.send(RUNS / 2).unwrap();
+    worker.wait_until(|tally| tally.succeeded == RUNS as u64 / 2);
+    // One heartbeat for all of them: at most one in each of its intervals, and those of the start and of the end.
+    let elapsed = SystemClock.awake() - begun;
+    let most = elapsed.as_secs() / outlive::Lease::default().beat().as_secs() + 3;
+    let (beats, stopping) = (beats.load(Ordering::SeqCst) as u64, SystemClock.awake());
+    assert!((1..=most).contains(&beats), "{beats} heartbeats in {elapsed:?}");
+    let tally = worker.stop();
+    assert!(SystemClock.awake() - stopping < LONG, "sleepers were not stopped within the grace");
+    assert_eq!((tally.most_at_once, tally.stopped, tally.running), (RUNS, RUNS as u64 / 2, 0));
 }
 
 /// A number that the kernel tells of this process.
