@@ -334,7 +334,7 @@ fn keep_no_log(registry: &Registry, handle: &RunHandle) -> Recording {
 fn recorded_badly(recorded: Result<Persisted, Error>) -> Option<(Code, String)> {
     match recorded {
         Ok(Persisted::Committed) => None,
-        Ok(Persisted::Spooled) => {
+        Ok(_) => {
             Some((Code::Unavailable, "the registry cannot be written; the result is kept, and recorded by the next `outlive run`, `cancel`, `reap` or `doctor --fix`".into()))
         }
         Err(error) => Some((error.code(), format!("the outcome could not be recorded: {error}"))),

@@ -57,10 +57,10 @@ impl Handle {
     /// Why the work should stop, with who asked and the reason; none while it should not.
     fn stop(&self, py: Python<'_>) -> Option<(&'static str, Option<String>, Option<String>)> {
         Some(match py.detach(|| self.handle.stop_requested())? {
-            Stop::Lost => ("lost", None, None),
             Stop::Cancelled(request) => ("cancelled", Some(request.by.user.to_string()), request.reason),
             Stop::TimedOut => ("timed_out", None, None),
             Stop::LeaseOver => ("lease_over", None, None),
+            _ => ("lost", None, None),
         })
     }
 
@@ -182,7 +182,7 @@ impl Handle {
         });
         match ended {
             Ok(Persisted::Committed) => Ok("now"),
-            Ok(Persisted::Spooled) => Ok("later"),
+            Ok(_) => Ok("later"),
             Err(error) => {
                 // What the library still holds can be ended again.
                 self.ended.store(!self.handle.is_open(), Ordering::SeqCst);

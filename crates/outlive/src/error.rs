@@ -6,9 +6,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::lifecycle::Refusal;
+use crate::model::id::InvalidId;
 use crate::model::id::RunId;
-use crate::model::run::{InvalidSpec, Key, StateName};
-use crate::model::time::{Timestamp, show_duration};
+use crate::model::page::InvalidCursor;
+use crate::model::policy::InvalidPolicy;
+use crate::model::run::{InvalidOutput, InvalidShare, InvalidSpec, InvalidTraceParent, Key, StateName};
+use crate::model::schedule::InvalidSchedule;
+use crate::model::time::{InvalidDuration, InvalidMoment, InvalidTime, Timestamp, show_duration};
 use crate::secrets::trust::Denied;
 use crate::store;
 
@@ -149,11 +153,30 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
-impl From<InvalidSpec> for Error {
-    fn from(error: InvalidSpec) -> Self {
-        Self::Invalid(error.to_string())
-    }
+/// What a caller wrote cannot hold: `?` makes an [`Error::Invalid`] of what says why.
+macro_rules! from_invalid {
+    ($($invalid:ty),+) => {
+        $(impl From<$invalid> for Error {
+            fn from(error: $invalid) -> Self {
+                Self::Invalid(error.to_string())
+            }
+        })+
+    };
 }
+
+from_invalid!(
+    InvalidCursor,
+    InvalidDuration,
+    InvalidId,
+    InvalidMoment,
+    InvalidOutput,
+    InvalidPolicy,
+    InvalidSchedule,
+    InvalidShare,
+    InvalidSpec,
+    InvalidTime,
+    InvalidTraceParent
+);
 
 /// A run that may have been meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +212,7 @@ fn joined(parts: &[impl fmt::Display], between: &str) -> String {
 /// The kind of an [`Error`](crate::Error) as one word, for programs that pass errors on: HTTP answers, exit statuses,
 /// logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Code {
     /// There is no such thing.
     NotFound,

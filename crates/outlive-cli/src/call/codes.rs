@@ -35,6 +35,8 @@ pub fn status(code: Code) -> Status {
         Code::Forbidden => (114, 403, "the role of the caller does not allow this"),
         Code::Unauthorised => (115, 401, "invalid or missing credentials"),
         Code::Throttled => (116, 429, "too many requests"),
+        // The library and the command are built together: the table of the help would show a code that is missing here.
+        _ => (1, 500, "unknown error"),
     };
     Status { exit, http, meaning }
 }

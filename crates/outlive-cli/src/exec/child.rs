@@ -490,7 +490,8 @@ fn ended(exit: Exit, asked: &Asked) -> Ended {
             Some(interrupted(None, "its registry could not be reached".into())),
             Some((Code::Unavailable, "the registry cannot be reached; the run was stopped".into())),
         ),
-        (Some(Stop::Lost), _) => (None, Some((Code::Lost, "another worker owns the run now; it was stopped".into()))),
+        // Whatever else asks it to stop, nothing is left to be recorded.
+        (Some(_), _) => (None, Some((Code::Lost, "another worker owns the run now; it was stopped".into()))),
         (None, Some(signal)) => (Some(interrupted(Some(*signal), format!("signal {signal}"))), None),
         (None, None) => match exit {
             Exit::Code(0) => (Some(OwnerEnd::Finished(Outcome::SUCCEEDED)), None),

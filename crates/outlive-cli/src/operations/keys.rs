@@ -90,9 +90,9 @@ impl KeyView {
         let millis = |per: Duration| u64::try_from(per.as_millis()).unwrap_or(u64::MAX);
         let (kind, per_ms) = match hold {
             Hold::Running if *limit == 1 => ("lock", None),
-            Hold::Running => ("limit", None),
             Hold::Active => ("unique", None),
             Hold::Start { per } => ("rate", Some(millis(*per))),
+            _ => ("limit", None),
         };
         Self {
             name: name.clone(),

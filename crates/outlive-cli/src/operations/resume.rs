@@ -445,7 +445,7 @@ impl Resume {
             // Its death is put on record first.
             State::Running(_) if leftovers.is_empty() => Ok(()),
             State::Running(_) => refused(Refusal::LeftoversAlive(leftovers)),
-            State::Suspended(_) | State::Ended(_) => {
+            _ => {
                 let action = Action::Resume { failed_too: self.failed, leftovers, owner: None };
                 apply(&seen.run, &action, registry.me(), registry.clock().now()).map_or_else(refused, |_| Ok(()))
             }

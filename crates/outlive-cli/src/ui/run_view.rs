@@ -145,9 +145,9 @@ pub struct KeyView {
 impl KeyView {
     fn of(key: &Key) -> Self {
         let hold = match key.hold {
-            Hold::Running => "running",
             Hold::Active => "active",
             Hold::Start { .. } => "start",
+            _ => "running",
         };
         Self { name: key.name.clone(), limit: key.limit, hold }
     }
@@ -470,7 +470,7 @@ pub fn colour(state: StateName, health: Option<Health>) -> Option<Colour> {
         | (StateName::Interrupted, _) => Some(Colour::Doubtful),
         (StateName::Running | StateName::Succeeded, _) => Some(Colour::Good),
         (StateName::Cancelled, _) => Some(Colour::Quiet),
-        (StateName::Pending | StateName::Suspended, _) => None,
+        _ => None,
     }
 }
 

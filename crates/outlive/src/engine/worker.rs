@@ -18,6 +18,7 @@ mod task;
 mod timing;
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -91,9 +92,15 @@ pub struct Worker {
     finishers: Vec<JoinHandle<()>>,
 }
 
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("registry", &self.registry).field("tally", &self.tally()).finish_non_exhaustive()
+    }
+}
+
 impl Worker {
     /// A worker under construction: handlers and settings. It works for a registry that it is given, or for one that the
-    /// caller keeps: `Worker::builder(&registry)`.
+    /// caller keeps, as it is or in an [`Arc`]: `Worker::builder(&registry)`.
     pub fn builder(registry: impl Into<Registry>) -> WorkerBuilder {
         WorkerBuilder::new(registry.into())
     }

@@ -94,6 +94,7 @@ impl Default for Lease {
 /// What becomes of a run whose owner died. [`Policy::with_retries`] requeues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OrphanPolicy {
     /// The attempt is over and the run can be resumed.
     #[default]
@@ -166,6 +167,7 @@ pub struct Retry {
 /// A kind of failure that a policy can name, for [`Retry::permanent`]: failures that no further attempt would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum FailureClass {
     /// By the command's exit code.
     Code(i32),
@@ -259,6 +261,7 @@ pub struct Policy {
     pub orphans: OrphanPolicy,
     /// What becomes of processes that its command leaves behind.
     #[serde(skip_serializing_if = "TreePolicy::is_default")]
+    #[doc(hidden)]
     pub tree: TreePolicy,
     /// What its owner does when the store is out of reach. Unset: go on, unless the run holds a key.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -85,7 +85,7 @@ pub struct Run {
     pub id: RunId,
     /// What is to be done. Shared, because it never changes.
     pub spec: Arc<Spec>,
-    /// The maker's signature of the registry, id and spec; see [`crate::secrets::trust`].
+    /// The maker's signature of the registry, id and spec: without one that this user trusts, no command of it is executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
     /// The fence.
@@ -134,6 +134,7 @@ pub struct Run {
     pub archived: Option<Box<Archived>>,
     /// Its artifacts were deleted, or are being.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub swept: Option<Box<Swept>>,
     /// Came with a copied registry: its owner belongs to the original, so it is neither judged nor resumed here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -286,6 +287,7 @@ impl Run {
 /// [`StateName`](crate::StateName) is enough for most.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum State {
     /// Waiting to be claimed.
     Pending(Pending),
@@ -328,6 +330,7 @@ pub struct Pending {
     pub reason: Option<String>,
     /// A person holds it back. Until it is unpaused, `not_before` is a time that never comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub paused: Option<Box<Paused>>,
 }
 
@@ -453,6 +456,7 @@ pub struct Ending {
 /// The ways in which an attempt ends: match [`Ending::how`](crate::Ending::how).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum End {
     /// It did what it was to do.
     Succeeded,

@@ -37,6 +37,7 @@ const TRIES: usize = 16;
 /// Where an outcome is after [`RunHandle::succeed`](crate::RunHandle::succeed) and its like: in the store, or spooled
 /// on this host. Programs that end at once may want to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Persisted {
     /// The store has committed it.
     Committed,

@@ -21,6 +21,7 @@ use crate::util::sync::lock;
 /// [`RunHandle::stop_requested`]: crate::RunHandle::stop_requested
 /// [`RunHandle::wait_for_stop`]: crate::RunHandle::wait_for_stop
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stop {
     /// The run is no longer its own: it was reaped or ended.
     Lost,

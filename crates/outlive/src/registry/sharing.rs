@@ -1,6 +1,7 @@
 //! One store for many callers: a server opens its registry once, and gives each call a view of its own.
 
-use std::sync::Mutex;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use super::Registry;
 
@@ -8,6 +9,19 @@ impl From<&Registry> for Registry {
     /// As [`Registry::again`].
     fn from(registry: &Registry) -> Self {
         registry.again()
+    }
+}
+
+impl From<&Arc<Registry>> for Registry {
+    /// As [`Registry::again`], for a registry that tasks share.
+    fn from(registry: &Arc<Registry>) -> Self {
+        registry.again()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("url", &self.shown()).finish_non_exhaustive()
     }
 }
 

@@ -58,7 +58,7 @@ impl Live {
                 StateName::Succeeded => &mut kind.succeeded,
                 StateName::Failed => &mut kind.failed,
                 StateName::Dead => &mut kind.dead,
-                StateName::Suspended | StateName::Interrupted | StateName::Cancelled => &mut kind.others,
+                _ => &mut kind.others,
             };
             *runs += count.runs;
         }

@@ -1,6 +1,7 @@
 //! The builder of a worker: handlers, slots, timing and callbacks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -52,6 +53,15 @@ pub struct WorkerBuilder {
     on_error: OnError,
     on_start: OnStart,
     on_end: OnEnd,
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { registry, name, slots, handlers, .. } = self;
+        let mut shown = f.debug_struct("WorkerBuilder");
+        shown.field("registry", registry).field("name", name).field("slots", slots);
+        shown.field("handlers", &handlers.keys()).finish_non_exhaustive()
+    }
 }
 
 /// What all threads of a worker know.

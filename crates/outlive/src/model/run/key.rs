@@ -26,6 +26,7 @@ pub struct Key {
 /// How long a run holds a [`Key`](crate::Key). The constructors of `Key` choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Hold {
     /// While it runs.
     #[default]

@@ -31,12 +31,14 @@ pub struct Spec {
     pub labels: BTreeMap<String, String>,
     /// The command, for runs that are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub command: Option<Command>,
     /// What the work is about, for the handler of its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
     /// What of the command is not here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub withheld: Option<Withheld>,
     /// Lower is claimed first.
     #[serde(default)]
@@ -68,24 +70,30 @@ pub struct Spec {
     pub lineage: Option<Lineage>,
     /// The step of another run that it is, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub step: Option<Step>,
     /// Where its artifacts are, for the sweeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
     /// Nothing of what it writes is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[doc(hidden)]
     pub no_log: bool,
     /// In the background it has a terminal of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[doc(hidden)]
     pub tty: bool,
     /// In the background its standard input stays open for `outlive send`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[doc(hidden)]
     pub stdin: bool,
     /// By what it is known that an attempt is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub ready: Option<Readiness>,
     /// What a shell executes when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[doc(hidden)]
     pub notify: Option<String>,
     /// The span of a distributed trace that it was made in. Commands are given it as `TRACEPARENT`, handlers with their job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,6 +286,7 @@ pub struct After {
 /// Which end of a run releases those that wait for it, for [`Planned::after`](crate::Planned::after).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Release {
     /// Its success. Where it can no longer succeed, those that wait for it fail.
     Success,

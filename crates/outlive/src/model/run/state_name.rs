@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(description = "The eight words for how a run stands."))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StateName {
     /// Waiting to be claimed.
     Pending,
