@@ -26,6 +26,7 @@ pub const CRATES: [Layers; 2] = [
             "lifecycle",
             "util",
             "secrets",
+            "record",
             "host",
             "logs",
             "store",

@@ -4,6 +4,7 @@ mod book;
 mod dependencies;
 mod packaging;
 mod public_crate;
+mod public_pages;
 mod test_ids;
 mod verb_map;
 mod words;

@@ -82,6 +82,8 @@
 //! `sqlite` (default), `postgres`, `object` (buckets), `http` (a client of `outlive serve`), `testing` (a harness for
 //! tests of handlers, the conformance suite for a store of your own, and the simulation).
 
+// On docs.rs an item says which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Each store uses its own part of what the stores share. Dead code is looked for where every store is compiled.
 #![cfg_attr(
     not(all(feature = "http", feature = "object", feature = "postgres", feature = "sqlite", feature = "testing")),
@@ -111,6 +113,7 @@ pub mod logs;
 mod model;
 #[doc(hidden)]
 pub mod ownership;
+pub mod record;
 #[doc(hidden)]
 pub mod redact;
 #[doc(hidden)]
@@ -128,25 +131,29 @@ pub mod testing;
 mod util;
 
 #[cfg(feature = "object")]
-pub use self::engine::sweeper::{SweepPolicy, SweepReport, sweep};
+pub use self::engine::sweeper::{Line, SweepPolicy, SweepProblem, SweepReport, sweep};
 pub use self::engine::worker::{
-    BlockingJob, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Worker, WorkerBuilder, WorkerTiming,
+    BlockingJob, Done, Failed, IntoDone, Job, JobRun, StopReason, Tally, Waker, Worker, WorkerBuilder, WorkerTiming,
 };
-pub use self::error::{Code, Error};
-pub use self::lifecycle::health::RunStatus;
+pub use self::error::{Candidate, Code, Error};
+pub use self::lifecycle::health::{Health, OwnerStatus, RunStatus};
 pub use self::lifecycle::{Fence, Refusal, Report};
 pub use self::model::filter::Filter;
 pub use self::model::id::{Epoch, RunId, WorkerId};
 pub use self::model::owner::Evidence;
-pub use self::model::policy::{FailureClass, Lease, Limits, OrphanPolicy, Policy, Retry};
+pub use self::model::policy::{FailureClass, InvalidPolicy, Lease, Limits, OnLeaseLoss, OrphanPolicy, Policy, Retry};
 pub use self::model::run::{
-    Actor, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, Key, Output, Progress, Release, Run, Share,
-    Spec, State, StateName, TraceParent,
+    Actor, After, CancelRequest, End, Ending, Event, Failure, Hold, Interruption, InvalidSpec, Key, Output, Progress,
+    Release, Run, Share, Spec, State, StateName, TraceParent, Usage,
 };
 pub use self::model::time::Timestamp;
 pub use self::ownership::Stop;
 pub use self::ownership::handle::{Persisted, RunHandle};
-pub use self::registry::{CancelOptions, Enqueued, Parent, Planned, Registry, RerunOptions, ResumeOptions};
+pub use self::ownership::step::StepError;
+pub use self::redact::Redactor;
+pub use self::registry::{
+    CancelOptions, Cancellation, Delivered, Enqueued, Parent, Planned, Registry, RerunOptions, ResumeOptions,
+};
 
 #[doc(hidden)]
 pub use self::util::within::block_on_within;

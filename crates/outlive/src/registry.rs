@@ -230,6 +230,7 @@ impl Registry {
     }
 
     /// The lease of runs that ask for none, where it is another than elsewhere.
+    #[doc(hidden)]
     pub fn lease(&self) -> Option<Lease> {
         self.lease
     }
@@ -256,6 +257,7 @@ impl Registry {
 
     /// The local store below, if it is one.
     #[cfg(feature = "sqlite")]
+    #[doc(hidden)]
     pub fn local(&self) -> Option<&SqliteStore> {
         self.local.as_deref()
     }

@@ -1,7 +1,7 @@
 //! Stores: where runs live, behind one small trait.
 //!
-//! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by
-//! [`crate::lifecycle`], and what a store must do is said here and checked by `outlive::conformance` (feature `testing`).
+//! A store keeps records and compares revisions; it knows no lifecycle. What a change may be is decided by the rules of the
+//! library, and what a store must do is said here and checked by `outlive::conformance` (feature `testing`).
 
 #[cfg(any(test, feature = "testing"))]
 pub mod called;
@@ -10,15 +10,19 @@ pub(crate) mod fork_guard;
 #[cfg(feature = "postgres")]
 mod history;
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub mod http;
 #[cfg(any(feature = "http", feature = "object"))]
 mod io_thread;
 pub mod memory;
 #[cfg(feature = "object")]
+#[doc(hidden)]
 pub mod object;
 #[cfg(feature = "postgres")]
+#[doc(hidden)]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
+#[doc(hidden)]
 pub mod sqlite;
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,7 +40,9 @@ use crate::lifecycle::{Transition, is_start, moved_keys};
 use crate::model::filter::Filter;
 use crate::model::id::{Epoch, RunId, Stamp, WorkerId};
 use crate::model::owner::Identity;
-pub use crate::model::page::{Cursor, InvalidCursor, Order, PAGE_LIMIT, Page};
+#[doc(hidden)]
+pub use crate::model::page::PAGE_LIMIT;
+pub use crate::model::page::{Cursor, InvalidCursor, Order, Page};
 use crate::model::policy::Lease;
 pub use crate::model::run::QueueHead;
 use crate::model::run::{CancelRequest, Event, Key, LastHeartbeat, Owner, Run, State};
@@ -121,6 +127,7 @@ pub type Rule<'a> = &'a (dyn Fn(&Run, Timestamp) -> Option<Change> + Send + Sync
 #[derive(Debug, Clone)]
 pub struct Change {
     /// How it changes.
+    #[doc(hidden)]
     pub transition: Transition,
     /// Marks the write.
     pub stamp: Stamp,
@@ -168,6 +175,7 @@ pub struct Write {
 
 impl Write {
     /// The change of `record` that the rules allowed.
+    #[doc(hidden)]
     pub fn change(record: &Record, transition: Transition, stamp: Stamp) -> Self {
         Self {
             expect: Expect::Revision(record.revision),
@@ -259,6 +267,7 @@ impl Listing {
 
 /// A walk through a listing, page by page, to its end.
 #[derive(Debug, Clone)]
+#[doc(hidden)]
 pub struct Pages {
     filter: Filter,
     /// The next page; none behind the last.

@@ -81,6 +81,7 @@ impl Identity {
     }
 
     /// Whether this process still lives, seen from `from`.
+    #[doc(hidden)]
     pub fn probe(&self, from: &HostContext) -> Liveness {
         self.examine(from).map_or_else(|outcome| outcome, |_| Liveness::Alive)
     }

@@ -17,9 +17,11 @@ use crate::model::time::{Timestamp, show_duration};
 pub trait ProcessObserver: Send + Sync {
     /// Looks at the owner of each run, present or last, and at what its attempt left alive. Many at a time, because a
     /// look around the host costs the same for one as for all.
+    #[doc(hidden)]
     fn look(&self, runs: &[&Run]) -> Vec<Observation>;
 
     /// Looks at owners, whether or not they own a run.
+    #[doc(hidden)]
     fn look_at_owners(&self, owners: &[Owner]) -> Vec<Liveness>;
 }
 

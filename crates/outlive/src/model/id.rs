@@ -122,6 +122,7 @@ pub struct InvalidId(String);
 
 impl RunId {
     /// A new id for a run made at `now`.
+    #[doc(hidden)]
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
         Self(version_7(now, &tail(entropy)))
     }
@@ -183,6 +184,7 @@ impl WorkerId {
     }
 
     /// A new id for a process that starts at `now`.
+    #[doc(hidden)]
     pub fn draw(now: Timestamp, entropy: &dyn Entropy) -> Self {
         Self(version_7(now, &tail(entropy)))
     }
@@ -195,6 +197,7 @@ impl Stamp {
     }
 
     /// A stamp that no other write bears.
+    #[doc(hidden)]
     pub fn draw(entropy: &dyn Entropy) -> Self {
         Self(uuid::Builder::from_random_bytes(entropy.draw().to_be_bytes()).into_uuid())
     }

@@ -29,6 +29,7 @@ pub struct HostContext {
 pub struct Identity {
     /// Where it stands.
     #[serde(flatten)]
+    #[doc(hidden)]
     pub vantage: HostContext,
     /// Its pid there.
     pub pid: u32,

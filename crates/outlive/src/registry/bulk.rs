@@ -91,6 +91,7 @@ impl Registry {
     }
 
     /// Changes when those of these runs are claimed that may be edited, in one write. Answers with them.
+    #[doc(hidden)]
     pub async fn edit_each(&self, runs: &[RunId], edit: QueueEdit) -> Result<Vec<Run>, Error> {
         self.change_these(runs, |_| Some(Action::Edit(edit))).await
     }

@@ -180,6 +180,7 @@ impl Registry {
     }
 
     /// Changes when a queued run is claimed.
+    #[doc(hidden)]
     pub async fn edit(&self, id: RunId, edit: QueueEdit) -> Result<Run, Error> {
         Ok(self.change(id, |_| Action::Edit(edit)).await?.0.run)
     }

@@ -20,8 +20,10 @@ pub struct RerunOptions {
     /// Also a run that has not ended.
     pub forced: bool,
     /// The environment of the new run, where that of the old one was not kept.
+    #[doc(hidden)]
     pub environment: Option<Variables>,
     /// Arguments instead of those of the command, whose program stays the same.
+    #[doc(hidden)]
     pub arguments: Option<Vec<Arg>>,
     /// Variables that are listed with the new run, in addition to those of the old one.
     pub variables: BTreeMap<String, String>,

@@ -45,6 +45,7 @@ pub(crate) fn evidence(run: &Run) -> Option<String> {
 
 /// Counts runs that are passed one after the other, each with its state.
 #[derive(Debug, Default)]
+#[doc(hidden)]
 pub struct RunCounts(BTreeMap<(StateName, String, Option<String>), (u64, u64)>);
 
 impl RunCounts {

@@ -49,6 +49,7 @@ struct WorkerEntry {
 
 impl MemoryStore {
     /// An empty store that lives by `clock`.
+    #[doc(hidden)]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { inner: Arc::default(), clock }
     }

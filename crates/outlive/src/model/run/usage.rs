@@ -42,6 +42,7 @@ pub struct Usage {
     /// The course: milliseconds since the attempt began, then processor time in milliseconds, memory in bytes, bytes read,
     /// bytes written and the number of processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[doc(hidden)]
     pub points: Vec<UsagePoint>,
 }
 
@@ -98,6 +99,7 @@ impl UsagePoint {
 
 impl Usage {
     /// Takes a sample in. What only rises does not fall, though a process that has gone is sampled no longer.
+    #[doc(hidden)]
     pub fn sample(&mut self, sample: UsagePoint) {
         self.cpu_ms = self.cpu_ms.max(sample.cpu_ms);
         self.read_bytes = self.read_bytes.max(sample.read_bytes);
