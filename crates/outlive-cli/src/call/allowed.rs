@@ -24,13 +24,7 @@ impl Allowed {
     /// The word.
     #[cfg(feature = "mcp")]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Stop => "stop",
-            Self::Execute => "execute",
-            Self::Destroy => "destroy",
-        }
+        self.effect().as_str()
     }
 
     /// The most that is allowed.
