@@ -173,8 +173,8 @@ mod tests {
         let daily = Schedule { rhythm: Rhythm::Cron { cron: "30 1,3 * * *".into(), zone }, missed: Missed::Once };
         // The night in which clocks are turned back by an hour at 03:00 of summer time.
         let (from, until) = (at("2026-10-24T20:00:00Z"), at("2026-10-25T20:00:00Z"));
-        let slots: Vec<String> = daily.slots(from, from, until).map(|slot| slot.to_string()).collect();
-        assert_eq!(slots, ["2026-10-24T23:30:00Z", "2026-10-25T02:30:00Z"]);
+        let slots: Vec<Timestamp> = daily.slots(from, from, until).collect();
+        assert_eq!(slots, [at("2026-10-24T23:30:00Z"), at("2026-10-25T02:30:00Z")]);
         let half_hourly = Schedule::every(Duration::from_secs(1_800), Missed::Once).unwrap();
         assert_eq!(half_hourly.slots(from.after(Duration::from_secs(60)), from, until).count(), 47);
     }
