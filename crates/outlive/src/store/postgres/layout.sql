@@ -87,8 +87,8 @@ CREATE INDEX waiting_by_share_kind ON waiting (share, kind, priority, created_at
 CREATE INDEX waiting_by_due ON waiting (due_at) WHERE NOT ready AND due_at IS NOT NULL;
 CREATE INDEX waiting_by_kind_due ON waiting (kind, due_at) WHERE NOT ready AND due_at IS NOT NULL;
 CREATE INDEX waiting_by_time ON waiting (created_at, id);
--- Those that wait for other runs, which an export of history looks for.
-CREATE INDEX waiting_blocked ON waiting (id) WHERE state = 'pending' AND NOT ready AND due_at IS NULL;
+-- Those that wait for other runs, which workers release and an export of history looks for.
+CREATE INDEX waiting_blocked ON waiting (priority, created_at, id) WHERE state = 'pending' AND NOT ready AND due_at IS NULL;
 CREATE INDEX waiting_later ON waiting (priority, created_at, id) WHERE NOT ready;
 
 CREATE TABLE live (
