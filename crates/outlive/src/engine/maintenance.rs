@@ -34,6 +34,8 @@ pub struct Maintenance {
     owners: BTreeMap<WorkerId, OwnedFd>,
     /// Runs that were probed and not reaped.
     probed: BTreeMap<RunId, Probed>,
+    /// How many workers were not late when they were last looked at, as far as a look at runs does not tell.
+    living: u32,
     /// Workers that are silent and own nothing, by their last beat.
     silent: BTreeMap<WorkerId, u64>,
     /// When all running runs are looked at next, in time awake; none before the first look.
@@ -165,7 +167,9 @@ impl Maintenance {
             self.next_full = Some(now + turn * 3 / 4 + part(turn / 2));
             return self.reaper.pass(registry).await;
         }
+        let known = workers.len();
         let late: Vec<store::WorkerRecord> = workers.into_iter().filter(is_late).collect();
+        self.living = u32::try_from(known - late.len()).unwrap_or(u32::MAX);
         self.silent.retain(|id, beat| late.iter().any(|worker| worker.id == *id && worker.heard.beat == *beat));
         let mut all = Reaped::default();
         for worker in late {
@@ -185,6 +189,11 @@ impl Maintenance {
             all.ended.extend(reaped.ended);
         }
         Ok(all)
+    }
+
+    /// How many workers share the maintenance of the registry; one where that is not known.
+    pub fn living_workers(&self) -> u32 {
+        self.living.max(1)
     }
 
     /// Tells runs that wait for others of their ends. Answers with how many have changed.

@@ -66,6 +66,13 @@ pub struct Tally {
     pub errors: u64,
 }
 
+impl Tally {
+    /// How many attempts it has put an end to, its own and those of dead workers.
+    pub(super) fn ends(&self) -> u64 {
+        self.succeeded + self.failed + self.stopped + self.reaped
+    }
+}
+
 /// An end that waits to be recorded.
 pub(crate) struct PendingEnd {
     pub(super) task: Arc<Task>,
