@@ -3,6 +3,7 @@
 mod contention;
 mod crashes;
 mod dialects;
+mod due;
 mod event_logs;
 mod failover;
 mod history;

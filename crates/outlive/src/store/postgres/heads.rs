@@ -4,6 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::PostgresStore;
+use super::due::kinds;
 use super::pool::with_retry;
 use crate::model::filter::Filter;
 use crate::model::run::{QueueHead, Spec};
@@ -13,11 +14,7 @@ use crate::store::Error;
 impl PostgresStore {
     /// The heads of the queue of the filter's kinds. Each is found by one look into an index, behind the one before it.
     pub(super) async fn all_heads(&self, filter: &Filter) -> Result<Vec<QueueHead>, Error> {
-        let kinds: Option<Vec<String>> = match (&filter.kind, &filter.kinds) {
-            (Some(kind), _) => Some(vec![kind.clone()]),
-            (None, Some(kinds)) => Some(kinds.iter().cloned().collect()),
-            (None, None) => None,
-        };
+        let kinds = kinds(filter);
         let sql = self.sql(
             "WITH RECURSIVE plain AS (
                  (SELECT kind, priority, created_at, id FROM @.waiting WHERE ready AND share IS NULL

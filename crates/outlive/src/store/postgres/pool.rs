@@ -19,6 +19,7 @@ use tokio_postgres::{Client, Row, Socket};
 
 use super::address::DatabaseAddress;
 use super::copy_in::Copy;
+use super::reads::Query;
 use super::session::{self, Session};
 use super::tls::Tls;
 use crate::host::PerProcess;
@@ -402,6 +403,29 @@ impl PooledClient<'_> {
         let begin = before.map_or_else(|| session.begin(), |before| format!("{}; {before}", session.begin()));
         let (begun, rows) = join(session.say(&begin, Effect::None), session.ask_within(sql, bound, Effect::None)).await;
         self.note_pooler(stale_if_lost(begun))?;
+        self.note_pooler(rows)
+    }
+
+    /// Begins a transaction with statements that are sent at once.
+    pub(super) async fn begin_with_all(&mut self, queries: &[Query]) -> Result<Vec<Vec<Row>>, CallError> {
+        let may_prepare = self.may_prepare();
+        let is_prepared = self.session()?.prepare_all_alone(may_prepare, queries).await;
+        self.note_pooler(stale_if_lost(is_prepared))?;
+        let session = self.session()?;
+        let begin = session.begin();
+        let (begun, rows) = join(session.say(&begin, Effect::None), session.ask_all_within(queries)).await;
+        self.note_pooler(stale_if_lost(begun))?;
+        self.note_pooler(rows)
+    }
+
+    /// Statements of a transaction that are sent at once.
+    pub(super) async fn then_all(&mut self, queries: &[Query]) -> Result<Vec<Vec<Row>>, CallError> {
+        let may_prepare = self.may_prepare();
+        for query in queries {
+            let prepared = self.session()?.prepare_within(may_prepare, &query.sql, &query.bound()).await;
+            self.note_pooler(prepared)?;
+        }
+        let rows = self.session()?.ask_all_within(queries).await;
         self.note_pooler(rows)
     }
 

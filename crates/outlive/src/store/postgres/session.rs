@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::SinkExt;
-use futures_util::future::join3;
+use futures_util::future::{join_all, join3};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use super::copy_in::Copy;
 use super::pool::{Bound, CallError, Effect, TIMEOUT, answered, within};
+use super::reads::Query;
 use crate::model::id::{Entropy, SystemEntropy};
 use crate::store::Error;
 
@@ -112,6 +113,17 @@ impl Session {
         Ok(())
     }
 
+    /// Prepares statements that are sent at once, as one is prepared alone.
+    pub(super) async fn prepare_all_alone(&mut self, may: bool, queries: &[Query]) -> Result<(), CallError> {
+        for (place, query) in queries.iter().enumerate() {
+            // They are one transaction.
+            if place == 0 || self.begin.is_some() {
+                self.prepare_alone(may, &query.sql, &query.bound()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Prepares a statement within a transaction.
     pub(super) async fn prepare_within(&mut self, may: bool, sql: &str, bound: &[Bound<'_>]) -> Result<(), CallError> {
         let is_wanted = may && self.begin.is_some() && self.prepared.len() < STATEMENTS;
@@ -170,5 +182,12 @@ impl Session {
         let Some(statement) = self.prepared.get(sql) else { return self.ask(sql, bound, TIMEOUT, effect).await };
         let values: Vec<&(dyn ToSql + Sync)> = bound.iter().map(|(value, _)| *value).collect();
         answered(within(TIMEOUT, self.client.query(statement, &values)).await?, TIMEOUT, effect)
+    }
+
+    /// Statements of a transaction, sent at once. The first that fails says why those behind it fail.
+    pub(super) async fn ask_all_within(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>, CallError> {
+        let bound: Vec<Vec<Bound<'_>>> = queries.iter().map(Query::bound).collect();
+        let asked = queries.iter().zip(&bound).map(|(query, bound)| self.ask_within(&query.sql, bound, Effect::None));
+        join_all(asked).await.into_iter().collect()
     }
 }

@@ -7,11 +7,11 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::claim_range;
 use super::keys::{Grants, wants_keys};
 use super::pool::{CallError, PooledClient, with_retry};
 use super::reads::{self, Table};
 use super::writes::next;
+use super::{claim_range, due};
 use crate::model::time::Timestamp;
 use crate::store::{Cursor, Error, Order, Record, Rule, Selection, Write};
 
@@ -40,12 +40,8 @@ impl PostgresStore {
         if !selection.due || Table::searched(&selection.filter) != [Table::Waiting] {
             return Ok(true);
         }
-        let sql = self.sql(
-            "SELECT EXISTS (SELECT 1 FROM @.waiting WHERE ready AND share IS NULL)
-                 OR EXISTS (SELECT 1 FROM @.waiting WHERE ready AND share IS NOT NULL)
-                 OR EXISTS (SELECT 1 FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()))",
-        );
-        let rows = with_retry!(self.links(), |link| link.read(&sql, &[]))?;
+        let query = self.query(due::anything(&selection.filter));
+        let rows = with_retry!(self.links(), |link| link.read(&query.sql, &query.bound()))?;
         Ok(rows.first().is_none_or(|row| row.get(0)))
     }
 
@@ -57,7 +53,7 @@ impl PostgresStore {
         rule: Rule<'_>,
     ) -> Result<Vec<Record>, CallError> {
         let tables = Table::searched(&selection.filter);
-        let (mut begun, mut missed) = (false, false);
+        let (mut begun, mut has_written) = (false, false);
         let (mut granted, mut after) = (Vec::new(), None);
         // Behind many that wait for a key there may be some that do not: the longer it takes, the more are looked at.
         let (mut grants, mut least) = (Grants::default(), 1);
@@ -65,7 +61,14 @@ impl PostgresStore {
             let step = (selection.limit - granted.len()).max(least).min(STEP);
             least = STEP.min(least * 2);
             let (batch, now, next) = self
-                .lock_some(link, &tables, selection, (after, step), grants.passed_over(), (&mut begun, &mut missed))
+                .lock_some(
+                    link,
+                    &tables,
+                    selection,
+                    (after, step),
+                    grants.passed_over(),
+                    (&mut begun, &mut has_written),
+                )
                 .await?;
             let mut batch = batch.into_iter().filter(|record| selection.takes(&record.run, now));
             while granted.len() < selection.limit {
@@ -86,7 +89,7 @@ impl PostgresStore {
             }
         }
         if granted.is_empty() {
-            if missed {
+            if has_written {
                 link.commit().await?
             } else {
                 link.roll_back().await?
@@ -129,7 +132,7 @@ impl PostgresStore {
         &self,
         link: &mut PooledClient<'_>,
         workers: BTreeSet<Uuid>,
-        missed: &mut bool,
+        has_written: &mut bool,
     ) -> Result<(), CallError> {
         if workers.is_empty() {
             return Ok(());
@@ -140,7 +143,7 @@ impl PostgresStore {
              SELECT w.id, 0, @.clock(), 0, @.room(NULL) FROM unnest($1) AS w (id) ON CONFLICT (id) DO NOTHING",
         );
         link.then(&sql, &[(&workers, Type::UUID_ARRAY)]).await?;
-        *missed = true;
+        *has_written = true;
         Ok(())
     }
 
@@ -152,29 +155,32 @@ impl PostgresStore {
         selection: &Selection,
         (after, step): (Option<Cursor>, usize),
         passed_over: Vec<String>,
-        (begun, missed): (&mut bool, &mut bool),
+        (begun, has_written): (&mut bool, &mut bool),
     ) -> Result<(Vec<Record>, Timestamp, Option<Cursor>), CallError> {
-        let (order, due) = (selection.order, selection.due);
+        let order = selection.order;
+        let mut queries = Vec::new();
         // Those whose time has come since they were written.
-        let ready = self.sql(
-            "UPDATE @.waiting SET ready = true WHERE id IN (
-                 SELECT id FROM @.waiting WHERE NOT ready AND due_at <= (SELECT @.clock()) FOR UPDATE SKIP LOCKED)",
-        );
-        let before = Some(ready.as_str()).filter(|_| due && tables.contains(&Table::Waiting));
-        let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
+        let makes_ready = !*begun && selection.due && tables.contains(&Table::Waiting);
+        if makes_ready {
+            queries.push(self.query(due::make_ready(selection)));
+        }
         for (table, part) in claim_range::locked_parts(tables, selection) {
             let passed_over = if table == Table::Waiting { passed_over.clone() } else { Vec::new() };
-            let query = self.query(claim_range::lock(table, selection, after, step, (part, passed_over)));
-            let rows = if *begun {
-                link.then(&query.sql, &query.bound()).await?
-            } else {
-                link.begin_with(before, &query.sql, &query.bound()).await?
-            };
-            *begun = true;
-            self.note_missing(link, rows.iter().filter_map(reads::missing_worker).collect(), missed).await?;
-            self.meet(link, rows.iter().filter_map(reads::owned_by)).await?;
+            queries.push(self.query(claim_range::lock(table, selection, after, step, (part, passed_over))));
+        }
+        let mut found = if *begun { link.then_all(&queries).await? } else { link.begin_with_all(&queries).await? };
+        *begun = true;
+        if makes_ready {
+            // They stay ready though none of them is claimed: none has to be made so again.
+            *has_written |= found.remove(0).first().is_some_and(|row| row.get::<_, i64>(0) > 0);
+        }
+        let all = || found.iter().flatten();
+        self.note_missing(link, all().filter_map(reads::missing_worker).collect(), has_written).await?;
+        self.meet(link, all().filter_map(reads::owned_by)).await?;
+        let (mut batch, mut now, mut horizon) = (Vec::new(), Timestamp::default(), None);
+        for rows in &found {
             let mut last = None;
-            for row in &rows {
+            for row in rows {
                 last = Some(reads::place(row));
                 // One that cannot be understood does not hide the others.
                 let Ok((record, at)) = self.record(row) else { continue };
