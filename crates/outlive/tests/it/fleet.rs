@@ -7,6 +7,7 @@ mod due;
 mod event_logs;
 mod failover;
 mod history;
+mod housekeeping;
 mod news;
 mod opening;
 mod owners;

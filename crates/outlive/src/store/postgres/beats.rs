@@ -198,7 +198,9 @@ impl PostgresStore {
             let heard = heard(row.get(2), row.get(3), row.get(4), row.get(5));
             Some(WorkerRecord { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard, offer })
         };
-        Ok(rows.iter().filter_map(worker).collect())
+        let workers: Vec<WorkerRecord> = rows.iter().filter_map(worker).collect();
+        self.note_workers(workers.len());
+        Ok(workers)
     }
 }
 

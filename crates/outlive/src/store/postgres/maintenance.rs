@@ -1,7 +1,8 @@
 //! Background maintenance: VACUUM of the hot tables, history partitions, stale worker rows.
 //!
 //! Every run that leaves a table leaves an entry in its indexes, which the next claim must pass. The server vacuums
-//! once a minute at best, which is a million runs. So a process that has moved some thousands has it done. History is given
+//! once a minute at best, which is a million runs. So whenever a fleet has moved some thousands one of its processes has it
+//! done: each counts its own part of them, and passes where another was first. History is given
 //! tables for the time to come, and loses those that are too old. No call waits for any of it, and what fails is done by
 //! the next.
 
@@ -16,8 +17,10 @@ use super::{Feature, PostgresStore};
 use crate::model::time::{Clock, SystemClock};
 use crate::store::Error;
 
-/// How many runs are moved between two vacuums.
+/// How many runs a fleet moves between two vacuums.
 const MOVED: u64 = 10_000;
+/// The least that one process moves between two looks at whether one is due, however large its fleet is.
+const LEAST_MOVED: u64 = 1_000;
 /// How often history is looked after.
 const EVERY: u64 = 3_600;
 /// How long a process has been about before it does so for the first time: most are over by then. Both in seconds.
@@ -33,6 +36,8 @@ pub(super) const GIVE_WAY: &str = "SET LOCAL lock_timeout = '100ms'";
 #[derive(Default)]
 pub(super) struct MaintenanceState {
     moved: AtomicU64,
+    /// How many workers there are, as far as this process knows.
+    workers: AtomicU64,
     is_at_it: AtomicBool,
     /// When history is to be looked after next, in seconds of the time awake.
     due: AtomicU64,
@@ -57,6 +62,8 @@ impl PostgresStore {
     /// Looks after history now. Answers with how many of its tables have gone; without partitions, with how many runs.
     pub async fn maintain(&self) -> Result<u64, Error> {
         let mut gone = 0;
+        // A fleet that moves few runs would never count enough of them to fold. Any role may do it that works.
+        self.fold().await?;
         loop {
             let some: u64 = with_retry!(self.links(), |link| self.maintain_on(&mut link))?;
             gone += some;
@@ -84,22 +91,51 @@ impl PostgresStore {
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
+    /// Notes how many workers share what is to be maintained.
+    pub(super) fn note_workers(&self, count: usize) {
+        self.maintenance().workers.store(count as u64, Ordering::Relaxed);
+    }
+
     /// Says that so many runs have been moved.
     pub(super) fn note_moved(&self, count: usize) {
         let maintenance = self.maintenance();
-        if maintenance.moved.fetch_add(count as u64, Ordering::Relaxed) + count as u64 >= MOVED {
+        let workers = maintenance.workers.load(Ordering::Relaxed).max(1);
+        let share = (MOVED / workers).max(LEAST_MOVED);
+        if maintenance.moved.fetch_add(count as u64, Ordering::Relaxed) + count as u64 >= share {
             maintenance.moved.store(0, Ordering::Relaxed);
-            self.in_passing(|store| async move {
+            self.in_passing(move |store| async move {
+                if workers > 1 && !store.is_vacuum_due().await? {
+                    return Ok(());
+                }
                 let sql = store.sql("VACUUM (SKIP_LOCKED, TRUNCATE false) @.waiting, @.live, @.tally");
-                let fold = store.sql("SELECT @.fold()");
-                let folded: Result<(), Error> = with_retry!(store.links(), |link| link.write(&fold, &[])).map(drop);
-                folded?;
+                store.fold().await?;
                 if !store.has(Feature::Vacuum) {
                     return Ok(());
                 }
                 with_retry!(store.links(), |link| link.run_patiently(&sql))
             });
         }
+    }
+
+    /// Makes few rows of the many that changes have counted in.
+    async fn fold(&self) -> Result<(), Error> {
+        let sql = self.sql("SELECT @.fold()");
+        with_retry!(self.links(), |link| link.write(&sql, &[])).map(drop)
+    }
+
+    /// Whether no other process has vacuumed since about as much was moved as is between two vacuums. Without `VACUUM` an
+    /// engine does not count it: then each process does its part when it has moved its share.
+    async fn is_vacuum_due(&self) -> Result<bool, Error> {
+        if !self.has(Feature::Vacuum) {
+            return Ok(true);
+        }
+        let sql = self.sql(
+            "SELECT pg_stat_get_dead_tuples(to_regclass('@.waiting')) + pg_stat_get_dead_tuples(to_regclass('@.live')) >= $1",
+        );
+        // What a session has done is counted up to a second later.
+        let least = (MOVED / 2).cast_signed();
+        let rows = with_retry!(self.links(), |link| link.read(&sql, &[(&least, Type::INT8)]))?;
+        Ok(rows.first().is_none_or(|row| row.get::<_, Option<bool>>(0).unwrap_or(true)))
     }
 
     /// Maintains history where no process has for a while.

@@ -1,0 +1,64 @@
+//! What processes do for the tables of all: counts folded, dead rows removed, rows of workers left alone.
+
+use super::*;
+use outlive::filter::Filter;
+
+fn count(server: &Server, sql: &str) -> u64 {
+    server.psql(sql).parse().unwrap()
+}
+
+#[test]
+fn maintenance_folds_the_counts_of_a_quiet_registry() {
+    const RUNS: u64 = 30;
+    let url = Server::shared().fresh_url();
+    let (store, schema) = (open(&url).unwrap(), schema_of(&url));
+    pollster::block_on(async {
+        for _ in 0..RUNS {
+            store.commit(vec![making(draft())]).await.unwrap();
+        }
+        let rows = format!("SELECT count(*) FROM {schema}.tally");
+        assert!(count(Server::shared(), &rows) >= RUNS);
+        store.maintain().await.unwrap();
+        assert_eq!(count(Server::shared(), &rows), 1);
+        let counts = store.counts().await.unwrap();
+        assert_eq!(counts.iter().map(|count| count.runs).sum::<u64>(), RUNS);
+    });
+}
+
+#[test]
+fn workers_share_the_count_after_which_they_vacuum() {
+    const WORKERS: usize = 10;
+    // Of 10,000 moves by all.
+    const SHARE: usize = 1_000;
+    let server = Server::alone(&["fsync=off", "autovacuum=off"]);
+    let url = server.fresh_url();
+    let (store, schema) = (open(&url).unwrap(), schema_of(&url));
+    let worker = process(&store, Arc::new(SystemClock));
+    pollster::block_on(async {
+        for _ in 0..WORKERS {
+            process(&store, Arc::new(SystemClock)).tick().await.unwrap();
+        }
+        assert_eq!(store.workers().await.unwrap().len(), WORKERS);
+        worker.enqueue(spec("job")).await.unwrap();
+        // What the others have moved, and what is left for this worker.
+        server.psql(&format!(
+            "SET search_path TO {schema};
+             CREATE TEMP TABLE copies AS SELECT gen_random_uuid() AS id, n FROM generate_series(1, 9000) AS n;
+             INSERT INTO spec SELECT copies.id, created_at, priority, NULL, kind, NULL, NULL, body FROM copies, spec;
+             INSERT INTO waiting (id, revision, stamp, epoch, created_at, priority, ready, state, kind, events)
+                 SELECT copies.id, 1, gen_random_uuid(), 0, created_at, priority, true, 'pending', kind, events
+                 FROM copies, waiting;
+             DELETE FROM waiting WHERE id IN (SELECT id FROM copies WHERE n > {SHARE})"
+        ));
+        let vacuumed = format!(
+            "SELECT coalesce(sum(vacuum_count), 0)::int8 FROM pg_stat_user_tables
+             WHERE relname = 'waiting' AND schemaname = '{schema}'"
+        );
+        let claimed = worker.claim(Filter::default(), SHARE - 1).await.unwrap();
+        assert_eq!(claimed.len(), SHARE - 1);
+        claimed.into_iter().for_each(std::mem::forget);
+        assert_eq!(count(&server, &vacuumed), 0, "before this worker has moved its share");
+        worker.claim(Filter::default(), 1).await.unwrap().into_iter().for_each(std::mem::forget);
+        until("the tables to be vacuumed", || count(&server, &vacuumed) == 1);
+    });
+}
