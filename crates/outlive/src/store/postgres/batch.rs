@@ -383,7 +383,8 @@ impl Batch {
             ));
             if way.to == Table::Live {
                 let worker_bodies = bind((&self.owners.worker_bodies, Type::TEXT_ARRAY));
-                parts.push(took(&workers, &worker_bodies));
+                let own = bind((own, Type::UUID_ARRAY));
+                parts.push(took(&workers, &worker_bodies, &own));
             }
         }
         let knows = |worker: &Option<Uuid>| worker.is_some_and(|worker| own.contains(&worker));
@@ -400,12 +401,17 @@ impl Batch {
     }
 }
 
-/// A claim counts as a heartbeat of the new owner.
-fn took(workers: &str, worker_bodies: &str) -> String {
+/// A claim counts as a heartbeat of the new owner. Two claims of one worker at once would wait for each other's row until it
+/// is on the disk: so the row of a worker in `own` that has beaten within a second is left as it is. Its lease is counted from
+/// that beat, by the worker as well.
+fn took(workers: &str, worker_bodies: &str, own: &str) -> String {
     format!(
         "took AS (INSERT INTO @.worker
              SELECT DISTINCT ON (w.id) w.id, 1, @.clock(), 1, @.room(NULL) FROM unnest({workers}) AS w (id)
-             WHERE w.id IN (SELECT d.owner FROM done d WHERE d.owner IS DISTINCT FROM d.was) ORDER BY w.id
+             WHERE w.id IN (SELECT d.owner FROM done d WHERE d.owner IS DISTINCT FROM d.was)
+                 AND NOT (w.id = ANY ({own}) AND EXISTS (SELECT 1 FROM @.worker k WHERE k.id = w.id AND k.beat > 0
+                                                         AND k.beat_at > (SELECT @.clock()) - 1000000))
+             ORDER BY w.id
              ON CONFLICT (id) DO UPDATE SET beat = worker.beat + 1, beat_at = @.clock(),
                                             attention = worker.attention + 1, room = @.room(worker.ctid)
              RETURNING id),

@@ -62,3 +62,36 @@ fn workers_share_the_count_after_which_they_vacuum() {
         until("the tables to be vacuumed", || count(&server, &vacuumed) == 1);
     });
 }
+
+#[test]
+fn claims_leave_the_row_of_a_worker_alone_that_has_just_beaten() {
+    let url = Server::shared().fresh_url();
+    let (worker, schema) = (registry(&url), schema_of(&url));
+    let beat = || count(Server::shared(), &format!("SELECT beat FROM {schema}.worker"));
+    pollster::block_on(async {
+        worker.tick().await.unwrap();
+        for _ in 0..3 {
+            worker.enqueue(spec("job")).await.unwrap();
+        }
+        // As it is right after a beat, for as long as this test may take.
+        Server::shared().psql(&format!("UPDATE {schema}.worker SET beat_at = {schema}.clock() + 600000000"));
+        let before = beat();
+        let mut other = Session::begin(Server::shared());
+        other.does(&format!("BEGIN; SELECT 1 FROM {schema}.worker FOR UPDATE;"));
+        let claimed = worker.claim(Filter::default(), 1).await.unwrap();
+        assert_eq!(claimed.len(), 1, "it waited for the row of its worker");
+        claimed.into_iter().for_each(std::mem::forget);
+        other.does("ROLLBACK;");
+        assert_eq!(beat(), before);
+        // One that has not beaten for a second beats with its claim.
+        Server::shared().psql(&format!("UPDATE {schema}.worker SET beat_at = {schema}.clock() - 1000000"));
+        let claimed = worker.claim(Filter::default(), 1).await.unwrap();
+        claimed.into_iter().for_each(std::mem::forget);
+        assert_eq!(beat(), before + 1);
+        // So does one that does not beat through the store that it claims by.
+        Server::shared().psql(&format!("DELETE FROM {schema}.worker"));
+        let claimed = worker.claim(Filter::default(), 1).await.unwrap();
+        claimed.into_iter().for_each(std::mem::forget);
+        assert_eq!(beat(), 1);
+    });
+}
