@@ -397,6 +397,18 @@ pub struct BeatReply {
     pub cancelled: Vec<(RunId, CancelRequest)>,
     /// Owned, but not held.
     pub forgotten: Vec<RunId>,
+    /// How the other workers do, where the store tells a worker without being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetReport>,
+}
+
+/// How the workers of a registry do, as a heartbeat found them: who looks for the dead need not ask as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetReport {
+    /// How many there are, the one that beats included.
+    pub workers: u64,
+    /// Which of the others have not beaten for one and a half beats of the one that beats, with how often they have.
+    pub late: Vec<(WorkerId, u64)>,
 }
 
 /// What a beat must know of one run.

@@ -130,7 +130,7 @@ pub(super) async fn attention_misses_nothing(ground: &dyn Ground) -> Result<(), 
     let (first, second) = (scene.start(worker).await?, scene.start(worker).await?);
     let held = [&first, &second];
     let reported = scene.beat(worker, &held, None).await?;
-    let quiet = BeatReply { attention: reported.attention, ..BeatReply::default() };
+    let quiet = BeatReply { attention: reported.attention, fleet: reported.fleet.clone(), ..BeatReply::default() };
     ensure!(reported == quiet, "nothing is wrong, and the answer is {reported:?}");
     let reported = scene.beat(worker, &held, Some(reported.attention)).await?;
     scene.act(&first, &cancel()).await?;

@@ -34,12 +34,22 @@ pub struct Maintenance {
     owners: BTreeMap<WorkerId, OwnedFd>,
     /// Runs that were probed and not reaped.
     probed: BTreeMap<RunId, Probed>,
-    /// How many workers were not late when they were last looked at, as far as a look at runs does not tell.
-    living: u32,
+    /// The workers, as they were when they were last looked at.
+    fleet: Fleet,
     /// Workers that are silent and own nothing, by their last beat.
     silent: BTreeMap<WorkerId, u64>,
     /// When all running runs are looked at next, in time awake; none before the first look.
     next_full: Option<Duration>,
+}
+
+/// What a look at all workers has found.
+#[derive(Debug, Default)]
+struct Fleet {
+    known: u64,
+    /// How many of them were not late.
+    living: u32,
+    /// The shortest time between two beats of any.
+    beat: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -158,6 +168,9 @@ impl Maintenance {
     /// Reaps runs of workers that were not heard of for too long.
     async fn reap_silent(&mut self, registry: &Registry) -> Result<Reaped, Error> {
         let now = registry.clock().awake();
+        if self.next_full.is_some_and(|next_full| now < next_full) && self.has_nothing_to_look_at(registry) {
+            return Ok(Reaped::default());
+        }
         let workers = registry.store().workers().await?;
         // The more there are who do it, the more seldom each of them does, and not all when they begin.
         let turn = FULL_PASS_EVERY * u32::try_from(workers.len()).unwrap_or(u32::MAX).max(1);
@@ -168,8 +181,9 @@ impl Maintenance {
             return self.reaper.pass(registry).await;
         }
         let known = workers.len();
+        let beat = workers.iter().map(|worker| worker.lease.beat()).min().unwrap_or_default();
         let late: Vec<store::WorkerRecord> = workers.into_iter().filter(is_late).collect();
-        self.living = u32::try_from(known - late.len()).unwrap_or(u32::MAX);
+        self.fleet = Fleet { known: known as u64, living: u32::try_from(known - late.len()).unwrap_or(u32::MAX), beat };
         self.silent.retain(|id, beat| late.iter().any(|worker| worker.id == *id && worker.heard.beat == *beat));
         let mut all = Reaped::default();
         for worker in late {
@@ -191,9 +205,20 @@ impl Maintenance {
         Ok(all)
     }
 
+    /// Whether the last heartbeat of this process tells as much as a look at all workers would: they are those that are known,
+    /// and none is late but those that own nothing. None of them may beat more often than this process, which would find it
+    /// late too late.
+    fn has_nothing_to_look_at(&self, registry: &Registry) -> bool {
+        registry.fleet().is_some_and(|(report, lease)| {
+            report.workers == self.fleet.known
+                && lease.beat() <= self.fleet.beat
+                && report.late.iter().all(|(id, beat)| self.silent.get(id) == Some(beat))
+        })
+    }
+
     /// How many workers share the maintenance of the registry; one where that is not known.
     pub fn living_workers(&self) -> u32 {
-        self.living.max(1)
+        self.fleet.living.max(1)
     }
 
     /// Tells runs that wait for others of their ends. Answers with how many have changed.

@@ -28,7 +28,7 @@ use crate::model::policy::Lease;
 use crate::model::run::{Actor, Interruption, LastHeartbeat, Owner};
 use crate::model::time::Clock;
 use crate::ownership::spool::{Spool, Spooled};
-use crate::store::{self, Beat, Expect, Store, WorkerCapacity, Write, WriteOutcome};
+use crate::store::{self, Beat, Expect, FleetReport, Store, WorkerCapacity, Write, WriteOutcome};
 use crate::util::sync::lock;
 
 /// The least time between two beats that a bell asked for.
@@ -67,6 +67,8 @@ struct OwnershipState {
     suspects: ClaimsInFlight,
     /// When the store last took a beat, by time since boot.
     heard: Option<Duration>,
+    /// What it told with that of other workers.
+    fleet: Option<(FleetReport, Lease)>,
     leaving: bool,
     /// The lease of the worker while it holds no run.
     idle_lease: Lease,
@@ -252,6 +254,14 @@ impl WorkerState {
         self.wake.call();
     }
 
+    /// What the last beat told of other workers, with the lease that they were measured by. None where it told nothing, or is
+    /// as old as a worker may get before it counts as late.
+    pub(crate) fn fleet(&self) -> Option<(FleetReport, Lease)> {
+        let keep = self.keep();
+        let age = self.clock.since_boot().saturating_sub(keep.heard?);
+        keep.fleet.clone().filter(|(_, lease)| age <= lease.beat() * 3 / 2)
+    }
+
     /// One beat: renews the lease, passes on what the store says, and delivers what is owed.
     pub(crate) async fn tick(&self, store: &dyn Store) -> Result<(), store::Error> {
         // Before the store is asked, which may take its time, and after it has answered.
@@ -311,14 +321,17 @@ impl WorkerState {
             };
             (beat, keep.held.clone(), lease)
         };
-        let started = self.clock.since_boot();
+        let (started, lease) = (self.clock.since_boot(), beat.lease);
         let reply = store.beat(&beat).await?;
         let took = self.clock.since_boot().saturating_sub(started);
         if took > lease.beat() {
             self.log_late(took);
         }
         // From when it was sent: the store may have heard it no later than that.
-        self.keep().heard = Some(started);
+        {
+            let mut keep = self.keep();
+            (keep.heard, keep.fleet) = (Some(started), reply.fleet.map(|fleet| (fleet, lease)));
+        }
         for id in &reply.lost {
             self.lose(&held, *id);
         }

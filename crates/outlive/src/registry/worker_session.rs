@@ -15,7 +15,7 @@ use crate::model::policy::Lease;
 use crate::model::run::Exit;
 use crate::ownership::handle::{Persisted, RunHandle};
 use crate::ownership::heartbeat::HeartbeatThread;
-use crate::store::{self, Beat, Notification, WorkerCapacity, fork_guard};
+use crate::store::{self, Beat, FleetReport, Notification, WorkerCapacity, fork_guard};
 use crate::util::sync::lock;
 use crate::util::within::block_on_within;
 
@@ -52,6 +52,11 @@ impl Registry {
         keeping.set_idle_lease(lease);
         self.start_beating()?;
         Ok(keeping.tick(&*self.store).await?)
+    }
+
+    /// What the last heartbeat of this process told of other workers, with the lease that they were measured by.
+    pub(crate) fn fleet(&self) -> Option<(FleetReport, Lease)> {
+        lock(&self.worker).as_ref()?.keeping.fleet()
     }
 
     /// Registers this process as a worker before it owns anything, with its capacity.

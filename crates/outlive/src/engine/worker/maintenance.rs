@@ -50,9 +50,8 @@ impl<'a> WorkerMaintenance<'a> {
         }
         let ends = self.order.floor.tally().ends();
         if self.turns.is_due(now, ends) {
-            let every = self.order.times.poll_every;
-            let turn = self.order.spread(every * self.maintenance.living_workers());
-            self.turns.begin(now, every);
+            let turn = self.order.spread(self.order.times.poll_every * self.maintenance.living_workers());
+            self.turns.begin(now, self.order.times.reap_every);
             let released = self.maintenance.release(&self.order.registry).await?;
             self.turns.end(now + turn, ends);
             if released > 0 {

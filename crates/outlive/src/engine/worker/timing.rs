@@ -7,7 +7,8 @@ use crate::model::policy::{InvalidPolicy, Lease};
 use crate::model::time::show_duration;
 
 /// How often a worker beats, looks for silent workers and looks for work, for
-/// [`WorkerBuilder::times`](crate::WorkerBuilder::times). Shorter times find deaths sooner and cost more writes.
+/// [`WorkerBuilder::times`](crate::WorkerBuilder::times). Shorter times find deaths sooner and cost more writes. Work is
+/// looked for as soon as a notification tells of it, and without one for runs that have become due.
 ///
 /// From the death of a worker to the claim of its runs by another it takes at most the lease, one look for silent workers,
 /// and the claim itself.
@@ -61,7 +62,7 @@ impl WorkerTiming {
 impl Default for WorkerTiming {
     /// Within fifteen seconds.
     fn default() -> Self {
-        Self { lease: Lease::default(), reap_every: Duration::from_secs(1), poll_every: Duration::from_secs(1) }
+        Self { lease: Lease::default(), reap_every: Duration::from_secs(1), poll_every: Duration::from_secs(2) }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::model::owner::Identity;
 use crate::model::policy::Lease;
 use crate::model::run::CancelRequest;
 use crate::model::time::{Clock, SystemClock};
-use crate::store::{Beat, BeatReply, Error, OwnershipView, WorkerCapacity, WorkerRecord};
+use crate::store::{Beat, BeatReply, Error, FleetReport, OwnershipView, WorkerCapacity, WorkerRecord};
 
 #[derive(Serialize, Deserialize)]
 struct Body {
@@ -37,7 +37,9 @@ pub(super) fn body(worker: &WorkerRecord) -> Result<String, Error> {
 /// beats only notes since when the worker was missed.
 const BEAT: &str = "UPDATE @.worker SET beat = beat + 1, beat_at = @.clock(), room = @.room(worker.ctid)
     FROM (SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', $2, true)) AS settings
-    WHERE id = $1 AND beat > 0 RETURNING attention, @.reachable_since(), beat_at";
+    WHERE id = $1 AND beat > 0 RETURNING attention, @.reachable_since(), beat_at, (SELECT count(*) FROM @.worker),
+        ARRAY(SELECT w.id FROM @.worker w WHERE w.id <> $1 AND w.beat_at < (SELECT @.clock()) - $3::int8 ORDER BY w.id),
+        ARRAY(SELECT w.beat FROM @.worker w WHERE w.id <> $1 AND w.beat_at < (SELECT @.clock()) - $3::int8 ORDER BY w.id)";
 const FIRST_BEAT: &str = "WITH said AS (INSERT INTO @.process VALUES ($1, $2)
         ON CONFLICT (id) DO UPDATE SET body = excluded.body)
     INSERT INTO @.worker VALUES ($1, 1, @.clock(), 0, @.room(NULL))
@@ -94,10 +96,12 @@ impl PostgresStore {
         let says_so = beat.attention.is_none() && beat.offer.slots > 0;
         let mut rows = Vec::new();
         if !says_so {
-            let lock = lock.as_millis().to_string();
-            rows = self.links().beat(&self.sql(BEAT), &[(&worker, Type::UUID), (&lock, Type::TEXT)], answer).await?;
+            let (lock, late) = (lock.as_millis().to_string(), (beat.lease.beat() * 3 / 2).as_micros() as i64);
+            let bound: [super::pool::Bound<'_>; 3] = [(&worker, Type::UUID), (&lock, Type::TEXT), (&late, Type::INT8)];
+            rows = self.links().beat(&self.sql(BEAT), &bound, answer).await?;
         }
         let known = !rows.is_empty();
+        let fleet = rows.first().and_then(fleet);
         if !known {
             let bound: [super::pool::Bound<'_>; 2] = [(&worker, Type::UUID), (&body(&beat.into())?, Type::TEXT)];
             rows = self.links().beat(&self.sql(FIRST_BEAT), &bound, answer).await?;
@@ -111,16 +115,19 @@ impl PostgresStore {
         let (version, reachable_since): (i64, i64) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
         // A server that was away may have come back with an older state, whose counts have been before: all is compared.
         let attention = (reachable_since.unsigned_abs() << 12).wrapping_add(version.unsigned_abs() + changes);
+        if let Some(fleet) = &fleet {
+            self.note_workers(fleet.workers);
+        }
         if known && beat.attention == Some(attention) {
-            return Ok(BeatReply { attention, ..BeatReply::default() });
+            return Ok(BeatReply { attention, fleet, ..BeatReply::default() });
         }
         match self.compare(beat, attention, lock).await {
             // The lease is renewed whatever others do to the tables of runs. The next beat compares again: the count that
             // it names has been, and never comes back.
             Err(Error::Unavailable(_)) => {
-                Ok(BeatReply { attention: attention.wrapping_sub(1), ..BeatReply::default() })
+                Ok(BeatReply { attention: attention.wrapping_sub(1), fleet, ..BeatReply::default() })
             }
-            compared => compared,
+            compared => compared.map(|reply| BeatReply { fleet, ..reply }),
         }
     }
 
@@ -199,9 +206,17 @@ impl PostgresStore {
             Some(WorkerRecord { id: WorkerId::from_uuid(row.get(0)), identity, lease, heard, offer })
         };
         let workers: Vec<WorkerRecord> = rows.iter().filter_map(worker).collect();
-        self.note_workers(workers.len());
+        self.note_workers(workers.len() as u64);
         Ok(workers)
     }
+}
+
+/// How the other workers do, as a beat that is not the first tells.
+fn fleet(row: &tokio_postgres::Row) -> Option<FleetReport> {
+    let (late, beats): (Vec<Uuid>, Vec<i64>) = (row.get(4), row.get(5));
+    // What they have done between the two is no reason to say less than there is to see.
+    let late = late.into_iter().zip(beats).map(|(id, beat)| (WorkerId::from_uuid(id), beat.unsigned_abs()));
+    Some(FleetReport { workers: row.get::<_, i64>(3).unsigned_abs(), late: late.collect() })
 }
 
 /// The request in what is written down of a run, if it can be understood.

@@ -92,8 +92,8 @@ impl PostgresStore {
     }
 
     /// Notes how many workers share what is to be maintained.
-    pub(super) fn note_workers(&self, count: usize) {
-        self.maintenance().workers.store(count as u64, Ordering::Relaxed);
+    pub(super) fn note_workers(&self, count: u64) {
+        self.maintenance().workers.store(count, Ordering::Relaxed);
     }
 
     /// Says that so many runs have been moved.

@@ -1,6 +1,7 @@
 //! What processes do for the tables of all: counts folded, dead rows removed, rows of workers left alone.
 
 use super::*;
+use outlive::engine::maintenance::Maintenance;
 use outlive::filter::Filter;
 
 fn count(server: &Server, sql: &str) -> u64 {
@@ -93,5 +94,56 @@ fn claims_leave_the_row_of_a_worker_alone_that_has_just_beaten() {
         let claimed = worker.claim(Filter::default(), 1).await.unwrap();
         claimed.into_iter().for_each(std::mem::forget);
         assert_eq!(beat(), 1);
+    });
+}
+
+/// Draws numbers that have a look at all running runs wait for as long as it may.
+struct Latest;
+
+impl outlive::id::Entropy for Latest {
+    fn draw(&self) -> u128 {
+        SystemEntropy.draw() | 0xff
+    }
+}
+
+#[test]
+fn a_beat_tells_whether_workers_are_to_be_looked_at() {
+    let server = Server::alone(&["fsync=off", "log_statement=all"]);
+    let url = server.fresh_url();
+    let (store, schema) = (open(&url).unwrap(), schema_of(&url));
+    let made =
+        Registry::over(Arc::new(store.clone()), Arc::new(SystemClock), Arc::new(Latest), person("ada"), stranger(1));
+    let (worker, other) = (made, process(&store, Arc::new(SystemClock)));
+    let looks = || server.log().matches("SELECT id, body, ").count();
+    let silent_for = |seconds: u32| {
+        server.psql(&format!(
+            "UPDATE {schema}.worker SET beat_at = {schema}.clock() - {seconds} * 1000000 WHERE id = '{}'",
+            other.worker().unwrap()
+        ));
+    };
+    pollster::block_on(async {
+        let held = other.start(spec("job")).await.unwrap();
+        worker.tick().await.unwrap();
+        other.tick().await.unwrap();
+        let mut maintenance = Maintenance::new(worker.worker());
+        // A beat that came before the other worker did tells of too few.
+        let mut pass = async |beats: bool| {
+            if beats {
+                worker.tick().await.unwrap();
+            }
+            let before = looks();
+            let reaped = maintenance.reap(&worker).await.unwrap();
+            (looks() - before, reaped.ended.len())
+        };
+        assert_eq!(pass(true).await, (1, 0), "the first look");
+        for beats in [true, false, false, true] {
+            assert_eq!(pass(beats).await, (0, 0), "all beat in time");
+        }
+        silent_for(7);
+        assert_eq!(pass(true).await, (1, 0), "one is late");
+        assert_eq!(pass(false).await, (1, 0), "and is looked at until it is not");
+        other.tick().await.unwrap();
+        assert_eq!(pass(true).await, (0, 0));
+        std::mem::forget(held);
     });
 }
