@@ -48,7 +48,8 @@ const BETWEEN: char = '.';
 #[derive(Clone)]
 pub struct Trust {
     home: PathBuf,
-    key: Key,
+    /// Set up once: every run that is made is signed by it.
+    key: Hmac<Sha256>,
     fleet: FleetKeys,
     ledger: Ledger,
 }
@@ -80,7 +81,7 @@ impl Trust {
     }
 
     fn with(home: &Path, key: Key) -> Self {
-        Self { home: home.into(), key, fleet: FleetKeys::of(home), ledger: Ledger::of(home) }
+        Self { home: home.into(), key: keyed(&key), fleet: FleetKeys::of(home), ledger: Ledger::of(home) }
     }
 
     /// This user's signature of a run that is about to be made in `registry`, with that of its fleet where there is one.
@@ -88,7 +89,7 @@ impl Trust {
         let message = message(registry, id, spec, created_at);
         let own = self.seal(&message);
         match self.fleet.get(registry) {
-            Some(fleet) => format!("{own}{BETWEEN}{}", hex(&mac(&fleet, &message).finalize().into_bytes())),
+            Some(fleet) => format!("{own}{BETWEEN}{}", hex(&mac(&keyed(&fleet), &message).finalize().into_bytes())),
             None => own,
         }
     }
@@ -115,8 +116,10 @@ impl Trust {
         let (own, fleet) = signature.split_once(BETWEEN).unwrap_or((signature, ""));
         let is_signed_for = |registry: &String| {
             let message = message(registry, run.id, &run.spec, run.created_at);
-            let is_of_fleet =
-                || !fleet.is_empty() && self.fleet.get(registry).is_some_and(|key| is_sealed_by(&key, &message, fleet));
+            let is_of_fleet = || {
+                !fleet.is_empty()
+                    && self.fleet.get(registry).is_some_and(|key| is_sealed_by(&keyed(&key), &message, fleet))
+            };
             (!own.is_empty() && self.is_sealed(&message, own)) || is_of_fleet()
         };
         !signature.is_empty() && registries.iter().any(is_signed_for)
@@ -173,13 +176,15 @@ pub(crate) fn has_key(home: Option<&Path>) -> bool {
     home.is_some_and(|home| home.join(KEY).exists())
 }
 
-fn mac(key: &Key, message: &[u8]) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
-    mac.update(message);
-    mac
+fn keyed(key: &Key) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("a key of any length will do")
 }
 
-fn is_sealed_by(key: &Key, message: &[u8], seal: &str) -> bool {
+fn mac(key: &Hmac<Sha256>, message: &[u8]) -> Hmac<Sha256> {
+    key.clone().chain_update(message)
+}
+
+fn is_sealed_by(key: &Hmac<Sha256>, message: &[u8], seal: &str) -> bool {
     unhex(seal).is_some_and(|seal| mac(key, message).verify_slice(&seal).is_ok())
 }
 

@@ -13,7 +13,8 @@ use std::task::Poll;
 
 use serde::de::DeserializeOwned;
 use tokio::runtime;
-use tracing::{Instrument, info_span};
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument, Span, info_span};
 
 use super::OnStart;
 use super::dispatcher::Dispatcher;
@@ -74,12 +75,11 @@ impl Handlers {
     pub(super) fn serve(&self, floor: &Arc<Dispatcher>) {
         while let Some(task) = floor.next() {
             (self.on_start)(&task.handle);
-            let (kind, run) = (task.handle.spec().kind.clone(), task.handle.run());
-            let traceparent = run.spec.traceparent.as_ref().map(TraceParent::as_str);
-            let (attempt, epoch) = (run.attempt, run.epoch.0);
-            let span = info_span!("outlive_job", run = %run.id, kind, attempt, epoch, traceparent);
+            let span = span_of(&task);
             let _entered = span.enter();
-            match (self.by_kind.get(&kind), &self.runtime) {
+            let spec = task.handle.spec();
+            let kind = &spec.kind;
+            match (self.by_kind.get(kind), &self.runtime) {
                 (Some(Handler::Async(handler)), Some(runtime)) => spawn(floor, runtime, task, handler),
                 (Some(Handler::Blocking(handler)), _) => {
                     let call = || handler(&BlockingJob::new(task.clone()));
@@ -95,6 +95,17 @@ impl Handlers {
             }
         }
     }
+}
+
+/// The span of a task; none where the program collects none, as it takes a copy of the run.
+fn span_of(task: &Task) -> Span {
+    if LevelFilter::current() < LevelFilter::INFO {
+        return Span::none();
+    }
+    let run = task.handle.run();
+    let traceparent = run.spec.traceparent.as_ref().map(TraceParent::as_str);
+    let (kind, attempt, epoch) = (&run.spec.kind, run.attempt, run.epoch.0);
+    info_span!("outlive_job", run = %run.id, kind, attempt, epoch, traceparent)
 }
 
 /// Reports that a handler has returned, also where its future was dropped instead.

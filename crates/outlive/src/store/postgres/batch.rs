@@ -25,11 +25,14 @@ pub(super) enum Origin {
 impl Origin {
     /// Where the run of a write may be.
     pub(super) fn all_of(write: &Write) -> Vec<Self> {
-        match (write.expect, write.events.first()) {
-            (Expect::Absent, _) => vec![Self::New],
-            (_, Some(event)) if event.from.is_some() => event.from.map(Table::of).map(Self::In).into_iter().collect(),
-            // It does not say.
-            _ => Table::ALL.map(Self::In).into(),
+        Self::only(write).map_or_else(|| Table::ALL.map(Self::In).into(), |origin| vec![origin])
+    }
+
+    /// Where it is, if the write says so.
+    fn only(write: &Write) -> Option<Self> {
+        match write.expect {
+            Expect::Absent => Some(Self::New),
+            Expect::Revision(_) => write.events.first()?.from.map(Table::of).map(Self::In),
         }
     }
 }
@@ -42,6 +45,11 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// The way of a write that says where its run is.
+    pub(super) fn only(write: &Write) -> Option<Self> {
+        Some(Self { from: Origin::only(write)?, to: Table::of(write.run.state.name()) })
+    }
+
     /// Whether the runs wait before and after, so that only an edit can have changed their priority.
     fn stays_waiting(self) -> bool {
         self.from == Origin::In(Table::Waiting) && self.to == Table::Waiting

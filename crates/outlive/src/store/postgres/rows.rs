@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::model::id::{Epoch, RunId, WorkerId};
-use crate::model::run::{End, Ending, Owner, Run, Running, Spec, State};
+use crate::model::run::{End, Ending, Owner, Pending, Run, Running, Spec, State};
 use crate::model::time::Timestamp;
 use crate::store::Error;
 
@@ -60,12 +60,59 @@ pub(super) fn body(run: &Run) -> Result<Option<String>, Error> {
     serde_json::to_string(&standing).map(Some).map_err(written)
 }
 
-/// Whether the columns tell all there is to tell of a run.
+/// Whether the columns tell all there is to tell of a run: [`plainly`] makes the same of them. Every field is named, so that
+/// none is forgotten, and compared where it is: a second run to compare with would have to be made for every write.
 fn is_plain(run: &Run) -> bool {
-    let ended_at = run.ending().map(|ending| ending.at);
-    let fresh = Run::new(run.id, run.spec.clone(), run.signature.clone(), run.created_at);
-    let state = run.state.name().as_str();
-    plainly(fresh, run.epoch, state, started_at(run), ended_at, owner(run).cloned()).is_some_and(|plain| plain == *run)
+    let Run {
+        id: _,
+        spec,
+        signature: _,
+        epoch: _,
+        attempt,
+        state,
+        priority,
+        cancel,
+        progress,
+        usage,
+        checkpoint,
+        result,
+        artifacts,
+        manifest_ref,
+        reaps,
+        failures,
+        created_at,
+        updated_at,
+        archived,
+        swept,
+        copied,
+        foreign,
+    } = run;
+    let is_bare = priority.is_none()
+        && cancel.is_none()
+        && progress.is_none()
+        && usage.is_none()
+        && checkpoint.is_none()
+        && result.is_none()
+        && artifacts.is_empty()
+        && manifest_ref.is_none()
+        && archived.is_none()
+        && swept.is_none();
+    if !is_bare || (*attempt, *reaps, *failures, *copied, *foreign) != (1, 0, 0, false, false) {
+        return false;
+    }
+    match state {
+        State::Pending(Pending { since, not_before, slot, waits_for, reason, paused }) => {
+            let is_fresh = since == created_at && updated_at == created_at && *not_before == spec.not_before;
+            let waits = waits_for.iter().eq(spec.after.iter().map(|after| &after.run));
+            is_fresh && waits && slot.is_none() && reason.is_none() && paused.is_none()
+        }
+        State::Running(Running { owner: _, started_at, progressed_at, started_by, ready_at }) => {
+            let is_fresh = progressed_at == started_at && updated_at == started_at;
+            is_fresh && started_by.is_none() && ready_at.is_none()
+        }
+        State::Ended(Ending { how: End::Succeeded, at, started_at: Some(_), owner: _, exit: None }) => updated_at == at,
+        State::Ended(_) | State::Suspended(_) => false,
+    }
 }
 
 /// A run that stands as its columns say, if that is all there is to say.

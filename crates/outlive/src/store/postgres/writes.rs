@@ -59,6 +59,19 @@ fn ways<'a>(writes: &[Numbered<'a>]) -> BTreeMap<Way, Vec<Numbered<'a>>> {
     ways
 }
 
+/// The way that all of the writes take their runs, of which none occurs twice, and the writes in the order of the ids. None
+/// where there are several: most batches have one, and are sorted into nothing else.
+fn single_way(writes: &[Write]) -> Option<(Way, Vec<Numbered<'_>>)> {
+    let way = Way::only(writes.first()?)?;
+    if writes.iter().any(|write| Way::only(write) != Some(way)) {
+        return None;
+    }
+    let mut part: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
+    part.sort_by_key(|(_, write)| write.run.id);
+    let occurs_once = part.windows(2).all(|pair| pair[0].1.run.id != pair[1].1.run.id);
+    occurs_once.then_some((way, part))
+}
+
 /// What became of the writes of one transaction.
 #[derive(Default)]
 struct Outcome {
@@ -143,20 +156,17 @@ impl PostgresStore {
 
     async fn write_all(&self, link: &mut PooledClient<'_>, writes: &[Write]) -> Result<Outcome, CallError> {
         let mut outcome = Outcome::default();
-        let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
-        let rounds = rounds(&all);
-        let ways = ways(&all);
         let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
-        if let (true, 1, Some((way, part))) = (is_plain && rounds.len() == 1, ways.len(), ways.first_key_value()) {
+        if let (true, Some((way, part))) = (is_plain, single_way(writes)) {
             let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
-            let is_many = *way == NEW_WORK && part.len() >= copy_in::WORTH_IT && self.has(Feature::Copy);
+            let is_many = way == NEW_WORK && part.len() >= copy_in::WORTH_IT && self.has(Feature::Copy);
             if is_many && link.copy(&self.copies(&batch)?).await? {
                 outcome.done.extend(0..writes.len());
                 return Ok(outcome);
             }
-            let (sql, values) = batch.statement(*way, &own, Rows::Unlocked);
+            let (sql, values) = batch.statement(way, &own, Rows::Unlocked);
             let rows = link.write(&self.sql(&sql), &values).await?;
-            let long = outcome.note(part, &rows);
+            let long = outcome.note(&part, &rows);
             self.put_aside(link, long).await;
             return Ok(outcome);
         }
@@ -168,7 +178,7 @@ impl PostgresStore {
         }
         let dated: Vec<Write> = writes.iter().map(|write| write.ended_by(now)).collect();
         let all: Vec<Numbered<'_>> = dated.iter().enumerate().collect();
-        for round in self::rounds(&all) {
+        for round in rounds(&all) {
             self.write_round(link, &round, &mut outcome).await?;
         }
         link.commit().await?;
@@ -187,21 +197,21 @@ impl PostgresStore {
     ) -> Result<HashSet<usize>, CallError> {
         self.announce(link, writes);
         let mut outcome = Outcome::default();
+        let is_plain = writes.len() <= STATEMENT && writes.iter().all(|write| write.run.spec.keys.is_empty());
+        if let (true, Some((way, part))) = (is_plain, single_way(writes)) {
+            let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
+            let (sql, values) = batch.statement(way, &own, Rows::Locked);
+            let rows = link.commit_with(&self.sql(&sql), &values).await?;
+            let long = outcome.note(&part, &rows);
+            self.alert(link, &outcome).await;
+            self.put_aside(link, long).await;
+            return Ok(outcome.done);
+        }
         let all: Vec<Numbered<'_>> = writes.iter().enumerate().collect();
         let parts: Vec<(Way, Vec<Numbered<'_>>)> = ways(&all)
             .into_iter()
             .flat_map(|(way, part)| part.chunks(STATEMENT).map(|some| (way, some.to_vec())).collect::<Vec<_>>())
             .collect();
-        let is_plain = writes.iter().all(|write| write.run.spec.keys.is_empty());
-        if let ([(way, part)], true) = (parts.as_slice(), is_plain) {
-            let (batch, own) = (Batch::of(part.iter().map(|(_, write)| *write))?, self.own_ids());
-            let (sql, values) = batch.statement(*way, &own, Rows::Locked);
-            let rows = link.commit_with(&self.sql(&sql), &values).await?;
-            let long = outcome.note(part, &rows);
-            self.alert(link, &outcome).await;
-            self.put_aside(link, long).await;
-            return Ok(outcome.done);
-        }
         if parts.len() > 1 {
             self.lock_workers(link, writes).await?;
         }
