@@ -44,7 +44,7 @@ pub(super) fn take(registry: &Registry, run: &Run) -> Option<OwnerEnd> {
     Some(match serde_json::from_str(&text).ok()? {
         Declared::Succeeded => OwnerEnd::Finished(Outcome::SUCCEEDED),
         Declared::Failed { error_type, error_message } => {
-            OwnerEnd::Finished(Outcome::Failed { error_type, error_message })
+            OwnerEnd::Finished(Outcome::Failed { error_type, error_message, permanent: false })
         }
         Declared::Interrupted { signal, reason } => OwnerEnd::Interrupted(Interruption { signal, reason }),
     })

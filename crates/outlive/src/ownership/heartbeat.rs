@@ -307,7 +307,7 @@ impl WorkerState {
         if self.keep().leaving {
             self.deliver(store).await?;
         }
-        let (beat, held, lease) = {
+        let (beat, held) = {
             let mut keep = self.keep();
             let Summary { named, lease, .. } = keep.summary();
             let beat = Beat {
@@ -319,7 +319,7 @@ impl WorkerState {
                 leaving: keep.leaving && keep.held.is_empty(),
                 offer: keep.offer.clone(),
             };
-            (beat, keep.held.clone(), lease)
+            (beat, keep.held.clone())
         };
         let (started, lease) = (self.clock.since_boot(), beat.lease);
         let reply = store.beat(&beat).await?;

@@ -106,9 +106,9 @@ fn is_plain(run: &Run) -> bool {
             let waits = waits_for.iter().eq(spec.after.iter().map(|after| &after.run));
             is_fresh && waits && slot.is_none() && reason.is_none() && paused.is_none()
         }
-        State::Running(Running { owner: _, started_at, progressed_at, started_by, ready_at }) => {
+        State::Running(Running { owner: _, started_at, progressed_at, started_by, ready_at, leash, ports }) => {
             let is_fresh = progressed_at == started_at && updated_at == started_at;
-            is_fresh && started_by.is_none() && ready_at.is_none()
+            is_fresh && started_by.is_none() && ready_at.is_none() && leash.is_none() && ports.is_empty()
         }
         State::Ended(Ending { how: End::Succeeded, at, started_at: Some(_), owner: _, exit: None }) => updated_at == at,
         State::Ended(_) | State::Suspended(_) => false,
