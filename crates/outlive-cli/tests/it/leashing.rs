@@ -66,7 +66,7 @@ fn orphan_is_ended_once_its_leash_is_proven_gone() {
         let (name, mark) = (format!("tied-{observer}"), format!("7777.7{place}"));
         let script = format!("trap '' TERM; setsid sleep {mark} & sleep {mark} & wait; wait; sleep {mark}");
         sandbox.outlive(["run", "-d", "--name", &name, "--leash", &other.pid(), "--", "sh", "-c", &script]).succeeds();
-        let shown = sandbox.wait_for(&name, |run| run["leash"]["pid"].to_string() == other.pid());
+        let shown = sandbox.wait_for(&name, |run| run["leash"]["pid"] == other.0.id());
         assert!(shown["leash"]["boot_id"].is_string() && shown["leash"]["start_ticks"].is_u64(), "{shown}");
         let person = sandbox.outlive(["show", &name]).succeeds();
         assert!(person.contains(&format!("leash      pid {}", other.pid())), "{person}");
