@@ -21,14 +21,14 @@ pub fn with_entry(text: &str, list: &str, name: &str, entry: &Value) -> Result<O
             Some(there) if there == entry => return Ok(None),
             Some(_) => return Err(super::OTHER.into()),
             None => {
-                let outer = Object::at(text, text.find('{').unwrap_or_default());
-                insert(text, &Object::at(text, outer.value_of(list)?), name, entry)?
+                let outer = ObjectText::at(text, text.find('{').unwrap_or_default());
+                insert(text, &ObjectText::at(text, outer.value_of(list)?), name, entry)?
             }
         },
         Some(_) => return Err(format!("`{list}` is no object")),
         None => {
             let entries = Value::Object(Map::from_iter([(name.to_owned(), entry.clone())]));
-            insert(text, &Object::at(text, text.find('{').unwrap_or_default()), list, &entries)?
+            insert(text, &ObjectText::at(text, text.find('{').unwrap_or_default()), list, &entries)?
         }
     };
     // What was there is there still, and nothing else but the entry is.
@@ -56,7 +56,7 @@ fn parsed(text: &str) -> Result<Value, String> {
 }
 
 /// An object of a document, as places in its text. The document is known to be valid.
-struct Object {
+struct ObjectText {
     /// Behind its opening brace.
     begin: usize,
     /// Behind its last value, or behind its opening brace.
@@ -65,7 +65,7 @@ struct Object {
     fields: Vec<(String, usize)>,
 }
 
-impl Object {
+impl ObjectText {
     /// The object whose opening brace is at `open`.
     fn at(text: &str, open: usize) -> Self {
         let bytes = text.as_bytes();
@@ -109,7 +109,7 @@ impl Object {
 }
 
 /// The text with a field added behind the others of an object, laid out as they are.
-fn insert(text: &str, object: &Object, name: &str, value: &Value) -> Result<String, String> {
+fn insert(text: &str, object: &ObjectText, name: &str, value: &Value) -> Result<String, String> {
     let comma = if object.fields.is_empty() { "" } else { "," };
     let key = Value::from(name).to_string();
     let after_brace = &text[object.begin..];
