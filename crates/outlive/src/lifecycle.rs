@@ -549,10 +549,7 @@ impl ActionContext<'_> {
         }
         let archived = Archived { by: self.by.clone(), at: self.now, reason: reason.map(Into::into) };
         let next = self.with(|next| next.archived = Some(Box::new(archived)));
-        Ok(match reason {
-            Some(reason) => next.because(reason.to_owned()),
-            None => next,
-        })
+        Ok(Change { reason: reason.map(str::to_owned), ..next })
     }
 
     fn unarchive(&self) -> Result<Change, Refusal> {

@@ -22,7 +22,7 @@ pub(crate) enum Field {
         clock: Arc<ManualClock>,
         store: Box<MemoryStore>,
         /// This user's key.
-        trust: Trust,
+        trust: Box<Trust>,
         place: TempDir,
         look: Box<Registry>,
         processes: AtomicU64,
@@ -38,7 +38,7 @@ impl Field {
         let clock = ManualClock::new();
         let store = Box::new(MemoryStore::new(clock.clone()));
         let place = tempfile::tempdir().unwrap();
-        let trust = key();
+        let trust = Box::new(key());
         let look = Box::new(registry(&store, &clock, &trust, 0));
         Self::Directory { clock, store, trust, place, look, processes: AtomicU64::new(1) }
     }

@@ -79,7 +79,7 @@ fn run_enqueued_in_a_transaction_exists_only_if_it_commits() {
 }
 
 #[test]
-fn run_enqueued_by_sql_survives_a_stop_and_a_death_of_its_worker() {
+fn run_enqueued_by_sql_survives_stop_and_death_of_its_worker() {
     let url = Server::shared().fresh_url();
     let schema = schema_of(&url);
     runtime().block_on(async {
