@@ -222,8 +222,8 @@ fn call_json<T: Operate>(input: Value, context: &Context) -> Result<Answer, Fail
 pub fn read<T: Operate>(input: Value) -> Result<T, Failure> {
     let command = command::<T>().no_binary_name(true);
     let words = fields::words(&command, input).map_err(|why| Failure::new(Code::Invalid, &why))?;
-    let matches = command.try_get_matches_from(&words).map_err(|error| Failure::of_call(&error))?;
-    Ok(T::from_arg_matches(&matches).map_err(|error| Failure::of_call(&error))?.said_by(words))
+    let matches = command.try_get_matches_from(&words).map_err(|error| Failure::of_fields(&error, T::NAME))?;
+    Ok(T::from_arg_matches(&matches).map_err(|error| Failure::of_fields(&error, T::NAME))?.said_by(words))
 }
 
 /// The JSON of an answer: its own fields behind the version.

@@ -37,9 +37,18 @@ impl Failure {
         self.body["error"]["message"].as_str().unwrap_or_default()
     }
 
-    /// A call whose words or fields make no sense.
+    /// A call of this process whose words make no sense.
     pub fn of_call(error: &clap::Error) -> Self {
-        let Misuse { message, hints, .. } = Misuse::of(error);
+        Self::of_misuse(Misuse::of(error))
+    }
+
+    /// A call of a verb whose fields make no sense.
+    pub fn of_fields(error: &clap::Error, verb: &str) -> Self {
+        Self::of_misuse(Misuse::of_verb(error, Some(verb)))
+    }
+
+    fn of_misuse(misuse: Misuse) -> Self {
+        let Misuse { message, hints, .. } = misuse;
         Self { code: Code::Invalid, body: body(Code::Invalid, &message, Some(hints.join("; "))) }
     }
 }

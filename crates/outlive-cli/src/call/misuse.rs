@@ -40,7 +40,11 @@ pub fn note_verb(verb: &str) {
 
 /// Where the arguments of the called verb are described; none where the call went without them.
 pub fn where_described() -> Option<String> {
-    VERB.get().map(|verb| format!("`outlive {verb} --help` describes its arguments"))
+    VERB.get().map(|verb| described(verb))
+}
+
+fn described(verb: &str) -> String {
+    format!("`outlive {verb} --help` describes its arguments")
 }
 
 /// What clap found wrong with a call.
@@ -55,8 +59,13 @@ pub struct Misuse {
 }
 
 impl Misuse {
-    /// What clap says.
+    /// What clap says of the call of this process.
     pub fn of(error: &clap::Error) -> Self {
+        Self::of_verb(error, VERB.get().map(String::as_str))
+    }
+
+    /// What clap says of a call of a verb, which a server answers for many callers.
+    pub fn of_verb(error: &clap::Error, verb: Option<&str>) -> Self {
         let text = error.render().to_string();
         let message = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
         let number = error.source().and_then(|source| source.downcast_ref::<ParseIntError>());
@@ -64,15 +73,17 @@ impl Misuse {
             Some(number) => message.replace(&number.to_string(), no_number(number)),
             None => message,
         };
-        let mut hints: Vec<String> = own_hint(error).into_iter().collect();
+        let mut hints: Vec<String> = own_hint(error, verb).into_iter().collect();
         // The usage is of what clap takes the word for.
         let is_known = !hints.is_empty();
         if hints.is_empty() {
             hints.extend(text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: ")).map(str::to_owned));
         }
         if hints.is_empty() {
-            let described = where_described().filter(|_| error.kind() != ErrorKind::InvalidSubcommand);
-            hints.push(described.unwrap_or_else(|| "`outlive --help` lists the commands and their flags".into()));
+            let verb = verb.filter(|_| error.kind() != ErrorKind::InvalidSubcommand);
+            hints.push(
+                verb.map(described).unwrap_or_else(|| "`outlive --help` lists the commands and their flags".into()),
+            );
         }
         let mut parts = text.split("\n\n").filter(|part| part.starts_with("Usage: ") && !is_known);
         let usage = parts.next().map(|part| part.trim_end().to_owned());
@@ -96,7 +107,7 @@ fn no_number(error: &ParseIntError) -> &'static str {
 }
 
 /// What an unknown verb or flag is called here.
-fn own_hint(error: &clap::Error) -> Option<String> {
+fn own_hint(error: &clap::Error, verb: Option<&str>) -> Option<String> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
@@ -109,8 +120,7 @@ fn own_hint(error: &clap::Error) -> Option<String> {
         }
         ErrorKind::UnknownArgument => {
             let sought = word(ContextKind::InvalidArg)?.split('=').next()?;
-            let verb = VERB.get().map_or("", String::as_str);
-            let is_meant = |verbs: &[&str]| verbs.is_empty() || verbs.contains(&verb);
+            let is_meant = |verbs: &[&str]| verbs.is_empty() || verb.is_some_and(|verb| verbs.contains(&verb));
             let (.., hint) = FLAGS.into_iter().find(|(flag, verbs, _)| *flag == sought && is_meant(verbs))?;
             Some(hint.into())
         }
