@@ -47,8 +47,9 @@ const WHEEL: isize = 3;
 /// The command's flags and help.
 pub fn command() -> Command {
     Command::new(NAME).about("Watch, cancel and resume runs in a full-screen view").after_help(
-        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun, E rerun with other arguments,\n      \
-         A adopt, d compare two marked runs, s sort, / filter or search, : views (queue, keys, workers, stats),\n      \
+        "Examples:\n  outlive top\n\nKeys: Up and Down move, Enter detail, Space mark, c cancel, r resume, R rerun,\n      \
+         E rerun with other arguments, A adopt, d compare two marked runs, s sort,\n      \
+         / filter or search, : views (queue, keys, workers, stats),\n      \
          p pause, a all, ? keys, q quit",
     )
 }

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::call::{Context, Effect, Operate};
+use crate::ui::quote;
 use crate::ui::run_view::RunView;
-use crate::ui::typed::called;
 
 /// Print what a run has returned
 ///
@@ -43,14 +43,13 @@ impl Operate for GetResult {
         let id = seen.run.id;
         match &seen.run.result {
             Some(result) => Ok(Returned { id, result: (**result).clone() }),
-            None => Err(no_result(&RunView::unsigned(&seen, &registry))),
+            None => Err(no_result(&RunView::unsigned(&seen, &registry), &quote(self.run.as_bytes()))),
         }
     }
 }
 
-/// Why a run has no result, and what to type instead.
-fn no_result(run: &RunView) -> Error {
-    let called = called(run.id);
+/// Why a run has no result, and what to type instead. The run is called as the caller called it, on every surface.
+fn no_result(run: &RunView, called: &str) -> Error {
     let hint = match (run.state, &run.command) {
         (state, _) if !state.is_ended() => format!("`outlive wait {called}` waits until it has ended"),
         (StateName::Succeeded, Some(_)) => {

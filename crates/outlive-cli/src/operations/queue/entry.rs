@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::call::{Context, Effect, Operate};
 use crate::lookup::{home, repository};
 use crate::ui::plain;
+use crate::ui::quote;
 use crate::ui::run_view::with_names;
-use crate::ui::typed::called;
 
 /// How long an entry is its holder's without a beat.
 const LEASE: Duration = Duration::from_secs(300);
@@ -341,9 +341,9 @@ async fn find(context: &Context, entry: &str) -> Result<(Registry, RunId), Error
 /// What a word names that names no entry: a run of the registry here, which is for workers.
 async fn no_entry(context: &Context, word: &str) -> Option<Error> {
     let here = context.existing().await.ok().flatten()?;
-    let run = here.find(word).await.ok()?.run;
-    context.remember(&run, word);
-    let called = called(run.id);
+    here.find(word).await.ok()?;
+    // As the caller called it, on every surface.
+    let called = quote(word.as_bytes());
     let message =
         format!("run `{called}` is not in the queue of all repositories: a worker of its registry executes it");
     Some(Error::Reported {
