@@ -397,12 +397,14 @@ pub struct BeatReply {
     pub cancelled: Vec<(RunId, CancelRequest)>,
     /// Owned, but not held.
     pub forgotten: Vec<RunId>,
-    /// How the other workers do, where the store tells a worker without being asked.
+    /// How the other workers do, where the store tells a worker without being asked. A store of others leaves it out.
+    #[doc(hidden)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetReport>,
 }
 
-/// How the workers of a registry do, as a heartbeat found them: who looks for the dead need not ask as well.
+/// How the workers of a registry do, as a heartbeat found them: a worker that looks for the dead need not ask as well.
+#[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetReport {
     /// How many there are, the one that beats included.

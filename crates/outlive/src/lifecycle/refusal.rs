@@ -24,6 +24,7 @@ pub enum Refusal {
     #[error("{}", wrong_state(*action, *state))]
     WrongState {
         /// What was tried.
+        #[doc(hidden)]
         action: ActionKind,
         /// How it stands.
         state: StateName,

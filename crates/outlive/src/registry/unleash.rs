@@ -56,6 +56,7 @@ impl Registry {
 
     /// Ends those of the runs that a pass of a reaper found orphaned whose leash is gone, too. They are then among the
     /// ended ones.
+    #[doc(hidden)]
     pub async fn end_unleashed_of(&self, reaped: &mut Reaped) -> Result<(), Error> {
         let tied: Vec<_> =
             reaped.orphaned.iter().filter(|(run, _)| run.leash().is_some()).map(|(run, _)| run.id).collect();
