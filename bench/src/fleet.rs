@@ -14,6 +14,7 @@ mod peers;
 mod pickup;
 pub mod process;
 mod reclaim;
+pub mod scale;
 pub mod shares;
 
 use std::path::Path;
@@ -87,7 +88,18 @@ pub fn main(_dir: &Path) -> Outcome<bool> {
          WHERE schemaname = '{schema}' AND relname = 'worker'"
     ));
     println!("  updates of the worker table that were HOT: {hot}");
+    println!("  bytes of an ended run in tables and indexes: {}", stored(&server, &schema));
     Ok(true)
+}
+
+/// What an ended run takes on the disk, after a vacuum that leaves no dead rows behind.
+fn stored(server: &Server, schema: &str) -> String {
+    server.psql("VACUUM FULL ANALYZE");
+    server.psql(&format!(
+        "SELECT round(sum(pg_total_relation_size(relation.oid)) / (SELECT count(*) FROM {schema}.ended))
+         FROM pg_class relation JOIN pg_namespace place ON place.oid = relation.relnamespace
+         WHERE place.nspname = '{schema}' AND relation.relkind = 'r'"
+    ))
 }
 
 /// How much each of those whom others use gets done beside it.

@@ -17,7 +17,7 @@ pub type Benchmark = (&'static str, fn(&Path) -> Outcome<bool>);
 
 const DIRECTORY_VARIABLE: &str = "OUTLIVE_BENCH_DIR";
 
-const BENCHMARKS: [Benchmark; 24] = [
+const BENCHMARKS: [Benchmark; 25] = [
     ("sqlite", sqlite::main),
     ("beats", beats::main),
     ("run", run::main),
@@ -37,6 +37,7 @@ const BENCHMARKS: [Benchmark; 24] = [
     ("idle-fleet", fleet::idle::main),
     ("million", fleet::million::main),
     ("shares", fleet::shares::main),
+    ("fleet-scale", fleet::scale::main),
     ("plane", plane::main),
     ("sweep", sweep::main),
     ("peers", peers::main),

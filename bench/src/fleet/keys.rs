@@ -11,7 +11,7 @@ use outlive::run::{Key, Spec};
 use outlive::testing::person;
 use outlive::testing::server::Server;
 
-use super::process::{KIND, LOCKED, LOCKED_FOR, MARK};
+use super::process::{self, LOCKED, LOCKED_FOR};
 use crate::rounds::Spread;
 use crate::scratch::Outcome;
 use crate::time::{Begun, now_micros};
@@ -121,9 +121,7 @@ fn free_behind_locked(server: &Server) -> Outcome<bool> {
     let registry = pollster::block_on(Registry::open(&url))?;
     let spec = |key: bool| {
         let keys = if key { vec![Key::limit("door", 1)] } else { Vec::new() };
-        let mut spec = Spec { keys, ..Spec::new(KIND, person("ada")) };
-        spec.labels.insert(MARK.into(), now_micros().to_string());
-        Planned { spec, after: Vec::new() }
+        Planned { spec: Spec { keys, ..process::spec(now_micros()) }, after: Vec::new() }
     };
     let _holder = pollster::block_on(registry.start(spec(true).spec))?;
     for start in (0..waiting).step_by(BATCH) {

@@ -8,22 +8,24 @@
 
 use std::time::Duration;
 
-use outlive::engine::worker::{BlockingJob, Failed, Job, Worker, WorkerTiming};
+use outlive::engine::worker::{Failed, Job, Worker, WorkerBuilder, WorkerTiming};
 use outlive::policy::OrphanPolicy;
 use outlive::registry::{Planned, Registry};
 use outlive::run::Spec;
 use outlive::testing::person;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::scratch::Outcome;
-use crate::time::{Begun, measure, now_micros};
+use crate::time::{measure, now_micros};
 
 /// The slots of a worker that is to do as much as it can.
 const SLOTS: usize = 500;
+/// From so many slots on a worker that stands by prefetches as well: it is to do much, and not to begin soon.
+const MANY: usize = 100;
 /// How many jobs are made at once.
 const BATCH: usize = 500;
 pub const KIND: &str = "bench";
-/// What tells a job from others: a number, or when it was made.
-pub const MARK: &str = "mark";
 /// The kind of runs that take their time, and how long each takes.
 pub const LOCKED: &str = "locked";
 pub const LOCKED_FOR: Duration = Duration::from_millis(200);
@@ -39,26 +41,26 @@ pub fn main(words: &[String]) -> Outcome<bool> {
         "handle" => handle(url, number(0)?, rest.get(1).map_or("async", String::as_str))?,
         "fill" => fill(&open(url)?, number(0)?)?,
         "add" => add(url, number(0)?, Duration::from_millis(number(1)? as u64))?,
-        "work" => {
-            stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
-                tell(job);
+        "work" => stand_by(|runtime| {
+            let slots = number(0)?;
+            let prefetch = if slots < MANY { 0 } else { SLOTS - MANY };
+            let worker = Worker::builder(open(url)?).concurrency(slots).prefetch(prefetch).times(times);
+            Ok(worker.runtime(runtime).handle(KIND, |job: Job<Marked>| async move { tell(&job) }))
+        })?,
+        "hold" => stand_by(|runtime| {
+            let worker = Worker::builder(open(url)?).concurrency(number(0)?).times(times).runtime(runtime);
+            Ok(worker.handle(KIND, |job: Job<Marked>| async move {
+                tell(&job)?;
+                std::future::pending::<Result<(), Failed>>().await
+            }))
+        })?,
+        "lock" => stand_by(|runtime| {
+            let worker = Worker::builder(open(url)?).concurrency(number(0)?).runtime(runtime);
+            Ok(worker.handle(LOCKED, |_: Job| async {
+                tokio::time::sleep(LOCKED_FOR).await;
                 Ok::<_, Failed>(())
-            }))?
-        }
-        "hold" => {
-            stand_by(Worker::builder(open(url)?).concurrency(number(0)?).times(times).handle_blocking(KIND, |job| {
-                tell(job);
-                for_ever();
-                Ok::<_, Failed>(())
-            }))?
-        }
-        "lock" => stand_by(Worker::builder(open(url)?).concurrency(number(0)?).handle_blocking(LOCKED, |_| {
-            let begun = Begun::now();
-            while let Some(left) = LOCKED_FOR.checked_sub(begun.ago()) {
-                std::thread::park_timeout(left);
-            }
-            Ok::<_, Failed>(())
-        }))?,
+            }))
+        })?,
         "own" => own(url, number(0)?, number(1)?)?,
         _ => return Err(format!("a process of the fleet cannot `{verb}`").into()),
     }
@@ -69,10 +71,21 @@ fn open(url: &str) -> Outcome<Registry> {
     Ok(pollster::block_on(Registry::open(url))?)
 }
 
-fn spec(mark: u64) -> Spec {
-    let mut spec = Spec::new(KIND, person("ada"));
-    spec.labels.insert(MARK.into(), mark.to_string());
-    spec
+/// What tells a job from others: a number, or when it was made. The programs of the peers pass the same.
+#[derive(Serialize, Deserialize)]
+pub struct Marked {
+    pub mark: u64,
+}
+
+/// A job with a mark.
+pub fn spec(mark: u64) -> Spec {
+    let spec = Spec::new(KIND, person("ada"));
+    Spec { input: Some(serde_json::json!({ "mark": mark })), ..spec }
+}
+
+/// The runtime of the handlers. The program of each peer has one, too.
+fn runtime() -> Outcome<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_time().build()?)
 }
 
 fn fill(registry: &Registry, jobs: usize) -> Outcome<()> {
@@ -94,31 +107,25 @@ fn handle(url: &str, jobs: usize, how: &str) -> Outcome<()> {
     }
     let registry = open(url)?;
     fill(&registry, jobs)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
-    let done = measure(|| {
-        let worker = Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).runtime(runtime.handle().clone());
-        let worker = match how {
-            "blocking" => worker.handle_blocking(KIND, |_| Ok::<_, Failed>(())),
-            _ => worker.handle(KIND, |_: Job| async { Ok::<_, Failed>(()) }),
-        };
-        let worker = worker.start()?;
-        worker.wait_until(|tally| tally.succeeded == jobs as u64);
-        worker.stop();
-        Ok(())
-    })?;
-    println!("done {}", done.as_secs_f64());
-    Ok(())
+    execute(registry, jobs, how)
 }
 
 fn drain(url: &str, jobs: usize) -> Outcome<()> {
     let registry = open(url)?;
     println!("enqueued {}", measure(|| fill(&registry, jobs))?.as_secs_f64());
+    execute(registry, jobs, "async")
+}
+
+/// Says how long it takes to execute all jobs.
+fn execute(registry: Registry, jobs: usize, how: &str) -> Outcome<()> {
+    let runtime = runtime()?;
     let done = measure(|| {
-        let worker = Worker::builder(registry)
-            .concurrency(SLOTS)
-            .prefetch(SLOTS)
-            .handle_blocking(KIND, |_| Ok::<_, Failed>(()))
-            .start()?;
+        let worker = Worker::builder(registry).concurrency(SLOTS).prefetch(SLOTS).runtime(runtime.handle().clone());
+        let worker = match how {
+            "blocking" => worker.handle_blocking(KIND, |_| Ok::<_, Failed>(())),
+            _ => worker.handle(KIND, |_: Job<Marked>| async { Ok::<_, Failed>(()) }),
+        };
+        let worker = worker.start()?;
         worker.wait_until(|tally| tally.succeeded == jobs as u64);
         worker.stop();
         Ok(())
@@ -139,10 +146,10 @@ fn add(url: &str, jobs: usize, pause: Duration) -> Outcome<()> {
 }
 
 /// Says how long a job has waited, and which it is.
-fn tell(job: &BlockingJob) {
-    let run = job.run();
-    let mark = run.spec.labels.get(MARK).and_then(|mark| mark.parse::<u64>().ok()).unwrap_or(0);
+fn tell(job: &Job<Marked>) -> Result<(), Failed> {
+    let mark = job.input.mark;
     println!("picked {} {mark}", now_micros().saturating_sub(mark));
+    Ok(())
 }
 
 fn for_ever() {
@@ -151,8 +158,9 @@ fn for_ever() {
     }
 }
 
-fn stand_by(builder: outlive::engine::worker::WorkerBuilder) -> Outcome<()> {
-    let _worker = builder.start()?;
+fn stand_by(builder: impl FnOnce(Handle) -> Outcome<WorkerBuilder>) -> Outcome<()> {
+    let runtime = runtime()?;
+    let _worker = builder(runtime.handle().clone())?.start()?;
     println!("ready");
     for_ever();
     Ok(())
