@@ -19,7 +19,7 @@ const DOCS: &str = "docs";
 const DECISIONS: &str = "docs/adr";
 const DECISION_LIST: &str = "docs/adr/README.md";
 /// Pages beside the book whose links are checked too.
-const BESIDE: [&str; 7] = [
+pub const BESIDE: [&str; 7] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",

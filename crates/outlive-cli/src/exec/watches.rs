@@ -50,7 +50,7 @@ impl Leash {
         (process.is_some() || is_gone()).then_some(Self { identity, process })
     }
 
-    /// The process, as it is put on record.
+    /// The identity of the process, as it is recorded with the run.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }

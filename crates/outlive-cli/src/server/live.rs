@@ -41,7 +41,7 @@ const BEHIND: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long it rests between two looks, however much changes.
 const REST: Duration = Duration::from_millis(200);
-/// How often clients are told of heartbeats, which are no change by themselves.
+/// How often heartbeats are sent to clients. A heartbeat alone is no change.
 const BEATS_EVERY: Duration = Duration::from_secs(10);
 /// The most runs that are executed, the most that wait, and the most of the newest, that it looks at.
 const IN_FLIGHT: usize = 1_000;
@@ -50,8 +50,8 @@ const NEWEST: usize = 100;
 const WRITERS: usize = 256;
 /// How long a follower of a run waits for more.
 const FOLLOW_EVERY: Duration = Duration::from_millis(150);
-/// After what time without an event a client is told that the stream lives. A browser that hears nothing for three times
-/// as long takes the network for cut.
+/// How long a stream is silent before an `alive` event is sent. A browser that receives nothing for three times as long
+/// treats the network as cut.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
 /// An event as it is sent: its name and its data.
@@ -372,7 +372,7 @@ pub async fn follow(
                     let next = page["next"].as_str().unwrap_or_default().to_owned();
                     let is_empty = page["pieces"].as_array().is_none_or(Vec::is_empty);
                     (input["cursor"], input["lines"]) = (next.clone().into(), Value::Null);
-                    // It goes on with the attempt that it began with.
+                    // The stream continues with the attempt that it began with.
                     input["attempt"] = page["attempt"].clone();
                     if !is_empty {
                         let event = Event::default().event("page").id(next).data(page.to_string());
@@ -418,7 +418,7 @@ mod tests {
             assert!(watcher.look(&context).await.unwrap().is_empty(), "the first look is at how things are");
             assert_eq!(watcher.unsteady, [owned.id()]);
             watcher.has_changed = false;
-            // A watcher that is told of nothing does not read what waits; of what is owned it knows.
+            // Without a notification the watcher reads owned runs only, not waiting ones.
             registry.enqueue(spec("four")).await.unwrap();
             let progress = Some(Progress { done: Some(1), ..Progress::default() });
             owned.report(Report { progress, ..Report::default() }).await.unwrap();

@@ -21,7 +21,7 @@ use crate::call::codes::{Status, status};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// For how long a stream goes on after its credentials were revoked, at most.
+/// How long a stream stays open at most after its credentials were revoked.
 const CHECK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How long a body may take to come.

@@ -111,7 +111,7 @@ fn follow() -> Value {
 /// The output of a run as one file: a query with the fields of `output`, and no JSON as its answer.
 fn raw() -> Value {
     let output = TABLE.iter().find(|operation| operation.name == "output");
-    // The length of a page and its form are for whoever reads page by page.
+    // The length and the form of a page apply to paged reads only.
     let is_meant = |parameter: &Value| !["limit", "text", "grep"].iter().any(|name| parameter["name"] == *name);
     let asked = output.map(|output| parameters(&output.input())).unwrap_or_default().into_iter();
     let mut responses = errors();

@@ -21,7 +21,7 @@ fn every_refusal_says_what_to_what_and_what_next() {
     // The kernel passes no word on that is longer than 128 KiB; the library is given a megabyte in its own tests.
     let long = "x".repeat(100_000);
     let cases: [(&str, &[&str]); 28] = [
-        ("unknown name", &["show", "nobody"]),
+        ("unknown name", &["show", "missing"]),
         ("unknown id", &["why", "01890000-0000-7000-8000-000000000000"]),
         ("path as id", &["show", "../../etc/passwd"]),
         ("ambiguous beginning", &["show", "01"]),
@@ -46,7 +46,7 @@ fn every_refusal_says_what_to_what_and_what_next() {
         ("entry that is a run", &["queue", "done", "twin", "--epoch", "1"]),
         ("unknown token", &["token", "revoke", "zz"]),
         ("unknown repository", &["registry", "remove", "/nowhere"]),
-        ("resume of a run that has ended", &["resume", "--dry-run", "twin", "twin-2", "nobody"]),
+        ("resume of a run that has ended", &["resume", "--dry-run", "twin", "twin-2", "missing"]),
         ("unknown registry", &["--registry", "ftp://x", "ps"]),
         ("registry that is a file", &["--registry", "sqlite:/etc/hostname", "ps"]),
     ];
@@ -71,9 +71,9 @@ fn without_ages(text: &str) -> String {
 #[test]
 fn run_in_a_missing_registry_is_reported_as_such() {
     let sandbox = Sandbox::new();
-    insta::assert_snapshot!(said(&sandbox, &["show", "nobody"]), @r"
+    insta::assert_snapshot!(said(&sandbox, &["show", "missing"]), @r"
     exit 101
-    error: no run `nobody`: there is no registry at `[SANDBOX]/work/.outlive`
+    error: no run `missing`: there is no registry at `[SANDBOX]/work/.outlive`
     hint: the first `outlive run -- COMMAND` makes it; `outlive init` makes one in this directory
     ");
 }
@@ -82,7 +82,7 @@ fn run_in_a_missing_registry_is_reported_as_such() {
 fn errors_are_json_where_json_was_asked_for() {
     let sandbox = Sandbox::new();
     sandbox.outlive(["run", "--", "true"]).succeeds();
-    let output = sandbox.outlive(["show", "nobody", "--json"]).output().unwrap();
+    let output = sandbox.outlive(["show", "missing", "--json"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(101), true));
     let body: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!((&body["schema"], &body["error"]["code"]), (&1.into(), &"not_found".into()));

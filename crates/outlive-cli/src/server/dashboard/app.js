@@ -187,7 +187,7 @@ async function useKey() {
   }
 }
 
-/** Shows the page that is wanted to whoever is signed in. @param {boolean} [isLive] the stream lives already */
+/** Shows the requested page to the signed-in user. @param {boolean} [isLive] the stream lives already */
 async function start(isLive = false) {
   try {
     await useKey();
